@@ -1,0 +1,197 @@
+"""Nothing in the texts can rot: blocks run and print what the pages show, names and links exist, numbers have a source."""
+
+import ast
+import io
+import re
+import tokenize
+
+import pytest
+
+import documents
+import implementation
+import paper_facts
+import write_documents
+from documents import DOCUMENTS, ROOT
+
+PROSE_OF = re.compile(r"```.*?```|<!--.*?-->|\$\$.*?\$\$|\]\([^)]*\)|<[^>]*>", re.S)
+
+NOT_RUN = {                                              # first line of a block -> why no test of this file runs it
+    "python3 -m venv .venv && .venv/bin/python -m pip install -q -e . && .venv/bin/python train_minimal.py --task copy":
+        ".ci/run runs it, in a fresh clone",
+    'python3 -m venv .venv && .venv/bin/python -m pip install -q -e ".[test]" && .venv/bin/python -m pytest':
+        ".ci/run runs it, in a fresh clone",
+}
+NOT_OURS = {                                             # functions of a page that the library has no counterpart of
+    "linearise": "the library has no trees; the block compares with the sequence written out",
+}
+
+
+# ----------------------------------------------------------------------------------------------------------- blocks
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_every_block_runs_and_prints_what_the_page_shows(path):
+    complaints, _ = documents.ran(path)
+    assert not complaints, "\n\n".join(complaints)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_every_fence_is_executed_or_listed(path):
+    """Fences = executed blocks + their outputs + parts that a script writes + commands that are listed or checked."""
+    text = documents.read(path)
+    generated = [fence for part in documents.generated_parts(text).values() for fence in documents.fences(part)]
+    examples = list(documents.load(path))
+    outputs = [example.region.promised for example in examples if example.region.promised]
+    unknown = documents.fences(text)
+    for language, body in [*generated, *(("python", example.parsed) for example in examples),
+                           *(("text", output) for output in outputs)]:
+        unknown.remove((language, body))
+    left = [body for language, body in unknown
+            if language != "bash" or any(not (line in NOT_RUN or command_exists(line)) for line in commands(body))]
+    assert not left, f"blocks that nothing runs:\n{left}"
+
+
+def commands(body):
+    """The command lines of a bash block, a line that ends in a backslash joined with the next."""
+    return [line.strip() for line in body.replace("\\\n", " ").splitlines() if line.strip() and line[0] != "#"]
+
+
+def command_exists(line):
+    """A command `[.venv/bin/]python [-c code | file options]`: its code compiles, or its file and each option exist."""
+    words = re.match(r"(?:\.venv/bin/)?python3? (?:-c (?P<quote>[\"'])(?P<code>.*)(?P=quote)(?: >.*)?$|(?P<file>\S+\.py)(?P<rest>.*))",
+                     line)
+    if not words:
+        return False
+    if words["code"]:
+        compile(words["code"].replace('\\"', '"'), "a command", "exec")
+        return True
+    options = re.findall(r"(?<!\S)--[\w-]+", words["rest"])
+    source = documents.read(words["file"])
+    return all(f'"{option}"' in source or f"'{option}'" in source for option in options)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_every_function_is_called_and_compared_with_the_library(path):
+    defined = documents.defined_functions(path)
+    _, called = documents.ran(path)
+    assert defined <= called, f"defined and never called: {defined - called}"
+    alone = defined - documents.compared_with_the_library(path) - set(NOT_OURS)
+    assert not alone, f"never compared with the library: {alone}"
+
+
+def test_the_first_two_bash_blocks_of_the_readme_do_all_set_up():
+    bash = [body for language, body in documents.fences(documents.read("README.md")) if language == "bash"]
+    assert [block.strip() for block in bash[:2]] == list(NOT_RUN)
+
+
+# ------------------------------------------------------------------------------------------------------ names, links
+
+
+def code_files():
+    return [path for path in ROOT.rglob("*.py") if not any(part.startswith(".") or part in ("build", "dist")
+                                                           for part in path.relative_to(ROOT).parts)]
+
+
+@pytest.fixture(scope="module")
+def known_names():
+    """Every name, and every word inside a string, of the project's Python code."""
+    names = set()
+    for path in code_files():
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+            if token.type == tokenize.NAME:
+                names.add(token.string)
+            elif token.type == tokenize.STRING:
+                names.update(re.findall(r"\w+", token.string))
+    return names
+
+
+def inline_code(text):
+    return re.findall(r"(?<!`)`([^`\n]+)`(?!`)", re.sub(r"```.*?```", "", text, flags=re.S))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_every_file_symbol_and_test_that_a_text_names_exists(path, known_names):
+    text, missing = documents.read(path), []
+    own_names = set().union(*map(documents.names_in, documents.blocks(path)))
+    for code in inline_code(text):
+        if re.fullmatch(r"[\w./-]+\.(py|md|html|ipynb|npz|json|toml|txt)", code) or re.fullmatch(r"[\w./-]+/", code):
+            found = any((ROOT / folder / code).exists()
+                        for folder in ("", "tests", "exercises", (ROOT / path).parent.name))
+        elif "::" in code:
+            file, name = code.split("::")
+            tree = ast.parse((ROOT / "tests" / file.removeprefix("tests/")).read_text(encoding="utf-8"))
+            found = any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body)
+        elif re.fullmatch(r"[A-Za-z_][\w.]*", code) and re.search(r"[._]|[a-z][A-Z]", code):
+            first, *rest = code.split(".")
+            found = ({first, *rest} <= known_names | own_names
+                     and (not rest or not hasattr(implementation, first)
+                          or all(hasattr(getattr(implementation, first), name) for name in rest)))
+        else:
+            continue
+        if not found and code not in paper_facts.FOREIGN_NAMES:
+            missing.append(code)
+    assert not missing
+
+
+def anchors(text):
+    """The anchors that GitHub gives a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.S), re.M)
+    slugs = [re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings]
+    return {slug if not slugs[:i].count(slug) else f"{slug}-{slugs[:i].count(slug)}" for i, slug in enumerate(slugs)}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_every_link_and_picture_leads_somewhere(path):
+    text = documents.read(path)
+    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"""(?:src|srcset|href)=["']([^"'\s]+)["']""", text)
+    assert targets or path == "exercises/README.md"
+    for target in targets:
+        if re.match(r"[a-z]+:", target):
+            assert target.startswith("https://"), target
+            continue
+        file, _, anchor = target.partition("#")
+        there = (ROOT / path).parent / file if file else ROOT / path
+        assert there.exists(), f"{path} links to {target}"
+        if anchor:
+            assert anchor in anchors(there.read_text(encoding="utf-8")), f"{path} links to {target}"
+
+
+# ---------------------------------------------------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize("path", write_documents.PARTS)
+def test_the_generated_parts_are_what_their_script_writes(path):
+    assert write_documents.rewritten(path) == documents.read(path), "run: python tests/write_documents.py"
+
+
+@pytest.mark.parametrize("path", ("README.md", "paper_notes.md", "CHEATSHEET.md"))
+def test_every_number_of_the_prose_has_a_source(path):
+    """A decimal, or a number of three digits or more, stands in a block of its page or in paper_facts.QUOTED."""
+    unknown = documents_without_source(documents.read(path))
+    assert not unknown, f"neither in a block nor quoted: {unknown}"
+
+
+def documents_without_source(text):
+    prose = documents.GENERATED.sub(r"\1", text)
+    shown = " ".join(body for _, body in documents.fences(prose))
+    known = {normal(number) for number in NUMBER.findall(shown)} | set(paper_facts.QUOTED)
+    prose = PROSE_OF.sub(" ", prose)
+    return sorted({number for number in map(normal, NUMBER.findall(prose))
+                   if (len(re.sub(r"\D", "", number)) > 2 or "." in number)
+                   and number not in known and not re.fullmatch(r"(19|20)\d\d", number)})
+
+
+NUMBER = re.compile(r"(?<![\w.])\d[\d,_]*(?:\.\d+)*(?![\w])")
+
+
+def normal(number):
+    return number.replace(",", "").replace("_", "")
+
+
+@pytest.mark.parametrize("path", ("paper_notes.md", "CHEATSHEET.md"))
+def test_every_displayed_equation_is_one_of_the_checked_ones(path):
+    """Equations in LaTeX cannot run: each was read against the paper once and is kept in paper_facts.EQUATIONS."""
+    shown = [" ".join(equation.split()) for equation in re.findall(r"\$\$(.*?)\$\$", documents.read(path), re.S)]
+    assert set(shown) <= set(paper_facts.EQUATIONS)
+    if path == "paper_notes.md":
+        assert len(shown) == len(paper_facts.EQUATIONS)

@@ -1,0 +1,205 @@
+"""Write the parts of the texts that come from code, between their begin and end marks.
+
+    python tests/write_documents.py             writes them
+    python tests/write_documents.py --check     exit status 1 where a text differs from what would be written
+    python tests/write_documents.py --measure   first trains the tasks, measures the gradients and stores the results
+
+The results stand in benchmarks/results.json under "training", with the machine, the versions and the commit.
+"""
+
+import argparse
+import io
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from contextlib import redirect_stdout
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np                                                                                   # noqa: E402
+
+import documents                                                                                     # noqa: E402
+import table3                                                                                        # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results.json"
+TASKS = {"copy": ["--task", "copy"], "reverse": ["--task", "reverse"],
+         "words": ["--task", "reverse", "--data", "words.txt"]}
+
+
+# ---------------------------------------------------------------------------------------------------- what is written
+
+
+def write_table3():
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        table3.main()
+    return printed.getvalue()
+
+
+def write_sizes():
+    """Lines of the files that a reader reads."""
+    files = {"implementation.py": "the model, forward and backward", "optimisation.py": "loss, Adam, schedule",
+             "decoding.py": "greedy decoding, beam search", "train_minimal.py": "tasks, training, command line",
+             "visualization.py": "pictures"}
+    rows = [f"| [`{file}`]({file}) | {what} | {len(documents.read(file).splitlines()):,} |" for file, what in files.items()]
+    return "\n".join(["| file | what | lines |", "| --- | --- | ---: |", *rows]) + "\n"
+
+
+def training_results():
+    return json.loads(RESULTS.read_text(encoding="utf-8"))["training"] if RESULTS.exists() else None
+
+
+def write_results():
+    results = training_results()
+    if results is None:
+        return "(not measured yet)\n"
+    where, rows = results["where"], []
+    for task in ("copy", "reverse"):
+        run = results["tasks"][task]
+        rows.append(f"| `python train_minimal.py --task {task}` | {run['steps']:,} | {run['seconds']:.0f} | "
+                    f"{run['weights']:,} | {run['test_exact_match']:.1%} |")
+    gradients = results["gradients"]
+    return "\n".join([
+        "| command | steps | seconds | weights | exact match, 1,000 held-out sequences |",
+        "| --- | ---: | ---: | ---: | ---: |", *rows, "",
+        f"Gradients of the whole model in float64: relative error {gradients['directional']:.1e} against central "
+        f"differences, {gradients['torch']:.1e} against PyTorch.", "",
+        f"Measured on {where['machine']}, Python {where['python']}, NumPy {where['numpy']}, commit `{where['commit']}`."
+    ]) + "\n"
+
+
+def write_words():
+    results = training_results()
+    if results is None:
+        return "(not measured yet)\n"
+    run = results["tasks"]["words"]
+    return (f"It learns from {run['train_lines']:,} words; of {run['test_lines']:,} words that it has never seen it spells "
+            f"{run['test_exact_match']:.1%} backwards without a mistake, after {run['steps']:,} steps and "
+            f"{run['seconds'] / 60:.1f} minutes (same machine as [below](#results)).\n")
+
+
+PARTS = {
+    "README.md": {"results": write_results, "words": write_words, "sizes": write_sizes},
+    "paper_notes.md": {"table3": write_table3},
+}
+
+
+def rewritten(path):
+    """The text at path with every part written anew."""
+    text = documents.read(path)
+    for name, write in PARTS[path].items():
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+        if text.count(begin) != 1 or text.count(end) != 1:
+            raise ValueError(f"{path} must have {begin.strip()} and {end} once each")
+        text = re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: begin + write() + end, text, flags=re.S)
+    return text
+
+
+# --------------------------------------------------------------------------------------------------- what is measured
+
+
+def readme_command(beginning):
+    """The command of the README that begins so: what is measured is what the page shows."""
+    for language, body in documents.fences(documents.read("README.md")):
+        for line in body.splitlines():
+            if language == "bash" and line.startswith(beginning):
+                return line
+    raise ValueError(f"README.md has no command that begins with {beginning}")
+
+
+def train(options, folder):
+    """One run of the command line: its last line of metrics, and the number of weights."""
+    from train_minimal import load_checkpoint
+
+    checkpoint, metrics = folder / "model.npz", folder / "metrics.jsonl"
+    metrics.unlink(missing_ok=True)
+    subprocess.run([sys.executable, ROOT / "train_minimal.py", *options, "--checkpoint", checkpoint,
+                    "--metrics-file", metrics], cwd=folder, check=True)
+    final = json.loads(metrics.read_text(encoding="utf-8").splitlines()[-1])
+    return {"steps": final["steps"], "seconds": round(final["seconds"], 1),
+            "test_exact_match": final["test_exact_match"],
+            "weights": int(load_checkpoint(checkpoint).model.num_parameters())}
+
+
+def gradient_results():
+    """The largest relative error over all weights of a small model, against differences and against PyTorch."""
+    from gradient_check import gradient_errors, shake
+    from implementation import Transformer, create_causal_mask, create_padding_mask
+    from torch_bridge import largest_differences
+
+    rng = np.random.default_rng(0)
+    src, tgt = np.array([[3, 4, 4, 5, 0], [6, 3, 7, 4, 5]]), np.array([[1, 5, 3, 0], [1, 6, 6, 4]])
+    masks = create_padding_mask(src), create_padding_mask(tgt) | create_causal_mask(4)
+
+    def model(dropout_p):
+        sizes = dict(d_model=16, n_heads=4, n_encoder_layers=2, n_decoder_layers=2, d_ff=24, max_len=9)
+        return shake(Transformer(9, 8, dropout_p=dropout_p, rng=1, dtype=np.float64, **sizes), rng, 0.1)
+
+    differences = gradient_errors(model(0.1), (), (src, tgt, *masks), rng)
+    shaken = model(0)
+    _, by_weight = largest_differences(shaken, src, tgt, *masks, rng.normal(size=(2, 4, 8)))
+    gradients = shaken.named_gradients()
+    relative = max(error / np.abs(gradients[name]).max() for name, error in by_weight.items())
+    return {"directional": float(max(differences.values())), "torch": float(relative)}
+
+
+def where_measured():
+    model = platform.processor() or platform.machine()
+    try:
+        model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[1]
+    except (OSError, TypeError):
+        pass
+    commit = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return {"machine": f"{model}, {os.cpu_count()} cores", "python": platform.python_version(), "numpy": np.__version__,
+            "commit": commit.stdout.strip()}
+
+
+def measure():
+    from train_minimal import TextLines
+
+    results = {"where": where_measured(), "gradients": gradient_results(), "tasks": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        command = readme_command(".venv/bin/python -c").replace(".venv/bin/python", f'"{sys.executable}"')
+        subprocess.run(command, shell=True, cwd=folder, check=True)
+        for task, options in TASKS.items():
+            results["tasks"][task] = train(options, Path(folder))
+        lines = TextLines(Path(folder) / "words.txt").lines
+        results["tasks"]["words"] |= {"train_lines": len(lines["train"]), "test_lines": len(lines["test"])}
+    stored = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    write_file(RESULTS, json.dumps({**stored, "training": results}, indent=1) + "\n")
+
+
+def write_file(path, text):
+    """Beside, then renamed: a reader never finds half a file."""
+    path.parent.mkdir(exist_ok=True)
+    beside = path.with_name(f".{path.name}.tmp")
+    beside.write_text(text, encoding="utf-8")
+    os.replace(beside, path)
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 where something would change")
+    parser.add_argument("--measure", action="store_true", help="train and measure first")
+    arguments = parser.parse_args(argv)
+    if arguments.measure:
+        measure()
+    stale = [path for path in PARTS if rewritten(path) != documents.read(path)]
+    if arguments.check:
+        for path in stale:
+            print(f"{path} is not what tests/write_documents.py writes", file=sys.stderr)
+        return 1 if stale else 0
+    for path in stale:
+        write_file(ROOT / path, rewritten(path))
+        print(f"{path} written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
