@@ -13,6 +13,7 @@ import test_golden                                                              
 from gradient_check import shake                                                                     # noqa: E402
 from implementation import (DecoderBlock, EncoderBlock, LayerNorm, MultiHeadAttention,               # noqa: E402
                             ScaledDotProductAttention, Transformer, create_causal_mask, create_padding_mask, softmax)
+from train_minimal import Adam, CrossEntropyLoss, warmup_schedule                                    # noqa: E402
 
 B, T, S, D, H, F, V, W = 3, 5, 7, 8, 2, 9, 11, 13
 TOLERANCE = 1e-9
@@ -174,3 +175,48 @@ def test_the_golden_files_are_what_pytorch_writes_today(name):
         assert set(golden) == set(arrays)
         for key in golden:
             np.testing.assert_allclose(golden[key], arrays[key], rtol=0, atol=1e-12, err_msg=key)
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.1, 0.4])
+def test_the_loss(eps):
+    rng = np.random.default_rng(8)
+    logits, targets = rng.normal(0, 3, (B, T, V)), rng.integers(0, V, (B, T))
+    loss, (given,) = CrossEntropyLoss(0, eps), tensors(logits)
+    expected = torch.nn.functional.cross_entropy(given.reshape(-1, V), torch.tensor(targets.ravel()), ignore_index=0,
+                                                 label_smoothing=eps)
+    expected.backward()
+    assert loss(logits, targets) == pytest.approx(expected.item(), abs=1e-12)
+    np.testing.assert_allclose(loss.backward(), given.grad.numpy(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("tie_embeddings", [False, True])
+def test_eight_training_steps_end_at_the_same_weights(tie_embeddings):
+    """torch.nn.Transformer, cross-entropy and torch.optim.Adam, started from our weights and fed our batches."""
+    rng = np.random.default_rng(9)
+    model = Transformer(W, W, D, H, 2, 2, F, 0.0, S, tie_embeddings=tie_embeddings, rng=rng, dtype=np.float64)
+    shake(model, rng)
+    theirs = torch_bridge.TorchTransformer(model)
+    # PyTorch would also train attention's biases, which we do not have: they stay at zero, out of its optimiser.
+    trained = [p for name, p in theirs.named_parameters() if not name.endswith(("in_proj_bias", "out_proj.bias"))]
+    loss, adam = CrossEntropyLoss(0, 0.1), Adam(model)
+    torch_adam = torch.optim.Adam(trained, lr=1.0, betas=(0.9, 0.98), eps=1e-9, foreach=False)
+    for step in range(1, 9):
+        src, tgt = rng.permutation(SRC), rng.permutation(TGT)
+        masks, rate = (create_padding_mask(src), create_causal_mask(T - 1)), warmup_schedule(step, D, 4) / 10
+        value = loss(model(src, tgt[:, :-1], *masks), tgt[:, 1:])
+        model.zero_grad()
+        model.backward(loss.backward())
+        adam.step(rate)
+
+        torch_adam.param_groups[0]["lr"] = rate
+        torch_adam.zero_grad()
+        expected = torch.nn.functional.cross_entropy(theirs(src, tgt[:, :-1], *masks).reshape(-1, W),
+                                                     torch.tensor(tgt[:, 1:].ravel()), ignore_index=0,
+                                                     label_smoothing=0.1)
+        expected.backward()
+        torch_adam.step()
+        assert value == pytest.approx(expected.item(), abs=TOLERANCE)
+    weights = dict(theirs.named_parameters())
+    for name, weight in model.named_parameters().items():
+        expected = torch_bridge.as_ours(name, weights[torch_bridge.torch_name(name)])
+        np.testing.assert_allclose(weight, expected.detach().numpy(), rtol=0, atol=TOLERANCE, err_msg=name)
