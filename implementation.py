@@ -568,6 +568,10 @@ class Transformer(Layer):
         if tie_embeddings and src_vocab_size != tgt_vocab_size:
             raise ValueError("tie_embeddings needs one vocabulary, got "
                              f"src_vocab_size={src_vocab_size}, tgt_vocab_size={tgt_vocab_size}")
+        self.config = dict(
+            src_vocab_size=src_vocab_size, tgt_vocab_size=tgt_vocab_size, d_model=d_model, n_heads=n_heads,
+            n_encoder_layers=n_encoder_layers, n_decoder_layers=n_decoder_layers, d_ff=d_ff, dropout_p=dropout_p,
+            max_len=max_len, tie_embeddings=tie_embeddings)
         rng = np.random.default_rng(rng)
         shared = dict(rng=rng, dtype=dtype)
         self.src_embedding = TokenEmbedding(src_vocab_size, d_model, **shared)
@@ -660,7 +664,7 @@ class KeyValueCache:
 
 
 class DecodingState:
-    """What decoding remembers: for each decoder block, keys and values of past positions and of the encoder's output."""
+    """What decoding remembers, for each decoder block: heads of past positions and of the encoder's output."""
 
     def __init__(self, memory, cross_mask):
         self.past = [KeyValueCache() for _ in memory]

@@ -1,0 +1,618 @@
+"""Train the Transformer to copy or to reverse sequences, on numbers or on lines of text.  [5, 6.1]
+
+    python train_minimal.py --task copy
+    python train_minimal.py --task reverse --predict "5 3 9"
+
+The sequences [5.1] come from training_data.py, the loss and Adam [5.3, 5.4] from optimisation.py, greedy decoding and
+beam search [6.1] from decoding.py; all of them are offered here too.
+"""
+
+import argparse
+import importlib
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from decoding import beam_search, eval_mode, greedy_decode
+from implementation import Transformer, create_causal_mask, create_padding_mask
+from optimisation import Adam, CrossEntropyLoss, compute_accuracy, warmup_schedule
+from training_data import (END, FIRST, PAD, START, TASKS, DataError, RandomNumbers, TextLines, generate_copy_task_data,
+                           generate_reverse_task_data, pack, parse_tokens, show_tokens, token_label)
+
+__all__ = ["Adam", "Checkpoint", "CheckpointError", "CrossEntropyLoss", "average_checkpoints", "beam_search",
+           "compute_accuracy", "generate_copy_task_data", "generate_reverse_task_data", "greedy_decode",
+           "load_checkpoint", "parse_tokens", "save_checkpoint", "token_label", "warmup_schedule"]
+
+EPOCH = 100                      # batches, also the steps between two validations
+RECORD = 10                      # steps between two records of the loss
+MAX_STEPS = 10_000
+SMALL_MODEL = 10_000_000         # parameters; below, one BLAS thread is fastest
+
+DEFAULTS = dict(task="copy", data=None, seq_len=8, vocab_size=12, d_model=64, n_heads=4, n_layers=2, batch_size=128,
+                lr=None, warmup=2000, dropout=0.0, label_smoothing=0.1, tie_embeddings=False, seed=42)
+
+
+class UsageError(Exception):
+    """Something the user can put right; the text is one line."""
+
+
+# ------------------------------------------------------------------------------------------------------ checkpoints
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used; the text is one line that says why."""
+
+
+class Checkpoint:
+    """A trained model with what a run knew: model (in eval mode), optimizer or None, settings, step, vocabulary,
+    history, random_state; ``state`` holds all that was saved beside the arrays."""
+
+    def __init__(self, model, optimizer, state):
+        self.model, self.optimizer, self.state = model, optimizer, state
+        self.settings = {**model.config, **state.get("settings", {})}
+        self.step, self.vocabulary = state.get("step", 0), state.get("vocabulary")
+        self.history, self.random_state = state.get("history", []), state.get("random_state")
+
+
+def save_checkpoint(path, model, optimizer=None, **state):
+    """Write weights, Adam's moments and ``state`` (anything JSON can hold) to an .npz file that needs no pickle.
+
+    The file is written beside and renamed into place: at every moment path holds a whole checkpoint, old or new.
+    Raises OSError when it cannot be written.
+    """
+    path = Path(path)
+    arrays = {f"parameters/{name}": weight for name, weight in model.named_parameters().items()}
+    state = {"format": 1, "model": model.config, **state}
+    if optimizer is not None:
+        arrays |= {f"adam_m/{name}": moment for name, moment in optimizer.m.items()}
+        arrays |= {f"adam_v/{name}": moment for name, moment in optimizer.v.items()}
+        state["adam"] = {"steps": optimizer.steps, "betas": optimizer.betas, "eps": optimizer.eps}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(beside, "wb") as file:
+            np.savez(file, state=np.array(json.dumps(state)), **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def read_arrays(path):
+    """The arrays of a checkpoint file and its state, whole or not at all. CheckpointError says what is wrong."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as entries:
+            arrays = {name: entries[name] for name in entries.files}
+        state = json.loads(arrays.pop("state").item())
+        if state["format"] != 1:
+            raise CheckpointError(f"{path} has format {state['format']}; this program reads format 1")
+        return arrays, state
+    except CheckpointError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from None
+    except Exception as error:       # whatever bytes are there: zip, NumPy and JSON each raise their own kinds
+        raise CheckpointError(f"{path} is damaged or not a checkpoint of this program: "
+                              f"{' '.join(str(error).split())[:120] or type(error).__name__}") from None
+
+
+def check_entries(path, kind, saved, live):
+    """CheckpointError unless two dicts hold arrays of the same names, kinds and shapes."""
+    for name in [*live, *saved]:
+        there, here = (f"{d[name].dtype} {d[name].shape}" if name in d else "nothing" for d in (saved, live))
+        if there != here:
+            raise CheckpointError(f"{path}: the entry {kind}/{name} holds {there} where {here} is expected")
+
+
+def fill(path, kind, arrays, live):
+    """Copy the entries ``kind/...`` of a checkpoint into the live arrays of the same names."""
+    saved = {name.removeprefix(kind + "/"): array for name, array in arrays.items() if name.startswith(kind + "/")}
+    check_entries(path, kind, saved, live)
+    for name, array in live.items():
+        array[...] = saved[name]
+
+
+def load_checkpoint(path):
+    """The Checkpoint that save_checkpoint wrote. CheckpointError, one line, for a file that is missing or damaged, or
+    whose entries do not fit its model, naming the entry and both shapes."""
+    arrays, state = read_arrays(path)
+    try:
+        dtype = arrays["parameters/src_embedding.embedding"].dtype
+        model, optimizer = Transformer(**state["model"], rng=0, dtype=dtype), None
+        fill(path, "parameters", arrays, model.named_parameters())
+        if "adam" in state:
+            optimizer = Adam(model, state["adam"]["betas"], state["adam"]["eps"])
+            optimizer.steps = state["adam"]["steps"]
+            fill(path, "adam_m", arrays, optimizer.m)
+            fill(path, "adam_v", arrays, optimizer.v)
+        model.eval()
+        return Checkpoint(model, optimizer, state)
+    except CheckpointError:
+        raise
+    except Exception as error:                                        # a state that some other program wrote
+        raise CheckpointError(f"{path} is not a checkpoint of this program: {type(error).__name__}: "
+                              f"{' '.join(str(error).split())[:120]}") from None
+
+
+def average_checkpoints(paths):
+    """The mean of each weight over several checkpoints, a dict from dotted name to array.  [6.1]
+
+    CheckpointError when the files hold different entries or shapes, ValueError for no path.
+    """
+    paths = list(paths)
+    if not paths:
+        raise ValueError("average_checkpoints needs at least one path")
+    weights = [load_checkpoint(path).model.named_parameters() for path in paths]
+    for path, others in zip(paths, weights):
+        check_entries(path, "parameters", others, weights[0])
+    return {name: np.mean([w[name] for w in weights], axis=0, dtype=np.float64).astype(first.dtype)
+            for name, first in weights[0].items()}
+
+
+# --------------------------------------------------------------------------------------------------- training
+
+
+def build_model(settings, rng=None, dtype=np.float32):
+    """The Transformer of a settings dict: n_layers in each stack, d_ff = 4 d_model as in the paper."""
+    return Transformer(settings["vocab_size"], settings["vocab_size"], settings["d_model"], settings["n_heads"],
+                       settings["n_layers"], settings["n_layers"], 4 * settings["d_model"], settings["dropout"],
+                       tie_embeddings=settings["tie_embeddings"], rng=rng, dtype=dtype)
+
+
+def shift_target(tgt):
+    """What the decoder reads, and what it must predict at each of these positions: the next token.  [3.1]"""
+    return tgt[:, :-1], tgt[:, 1:]
+
+
+def make_masks(src, tgt_in):
+    """The source's padding mask, and the target's: padding or future.  [3.2.3]"""
+    return create_padding_mask(src), create_padding_mask(tgt_in) | create_causal_mask(tgt_in.shape[1])
+
+
+def learning_rate(step, settings):
+    """The schedule of 5.3; with ``lr`` the same curve, scaled so that its peak is lr."""
+    rate = warmup_schedule(step, settings["d_model"], settings["warmup"])
+    if settings["lr"] is not None:
+        rate *= settings["lr"] / warmup_schedule(settings["warmup"], settings["d_model"], settings["warmup"])
+    return rate
+
+
+class Run:
+    """A training run: data, model, optimiser, the random state, and the step it has reached."""
+
+    def __init__(self, settings, checkpoint=None):
+        self.settings, self.step, self.history = settings, 0, []
+        self.shift_target, self.notes = shift_target, []
+        if settings["data"] is None:
+            self.data = RandomNumbers(settings)
+        else:
+            self.data = TextLines(settings["data"], settings["seq_len"], checkpoint and checkpoint.vocabulary)
+            if settings.setdefault("data_digest", self.data.digest) != self.data.digest:
+                raise UsageError(f"{settings['data']} is not the file that this checkpoint was trained on")
+            settings.update(seq_len=self.data.seq_len, vocab_size=self.data.vocab_size)
+        self.held_out = {"validation": self.data.held_out("validation", 500), "test": self.data.held_out("test", 1000)}
+        for split, sequences in self.held_out.items():
+            if not sequences:
+                raise UsageError(f"no sequence of length 4 or more falls to the {split} set: give more or longer "
+                                 "sequences")
+        self.rng = np.random.default_rng(settings["seed"])
+        try:
+            self.model = build_model(settings, self.rng)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        if settings.get("inject_bug"):
+            self.model, shift = load_extra("bugs").inject(self.model, settings["inject_bug"])
+            self.shift_target = shift or shift_target
+        if settings.get("with_exercises"):
+            self.notes = load_extra("finale").install(self.model)
+        self.loss, self.optimizer = CrossEntropyLoss(PAD, settings["label_smoothing"]), Adam(self.model)
+        if checkpoint is not None:
+            self.continue_from(checkpoint)
+
+    def continue_from(self, checkpoint):
+        for name, weight in self.model.named_parameters().items():
+            weight[...] = checkpoint.model.named_parameters()[name]
+        self.optimizer.steps = checkpoint.optimizer.steps
+        for name in self.optimizer.m:
+            self.optimizer.m[name][...] = checkpoint.optimizer.m[name]
+            self.optimizer.v[name][...] = checkpoint.optimizer.v[name]
+        self.rng.bit_generator.state = checkpoint.random_state
+        self.step, self.history = checkpoint.step, checkpoint.history
+
+    def save(self, path):
+        try:
+            save_checkpoint(path, self.model, self.optimizer, settings=self.settings, step=self.step,
+                            data_position=self.step * self.settings["batch_size"], vocabulary=self.data.vocabulary,
+                            random_state=self.rng.bit_generator.state, history=self.history)
+        except OSError as error:
+            raise UsageError(f"cannot write the checkpoint {path}: {error.strerror or error}; what stood there before "
+                             "is untouched") from None
+
+    def pack(self, sequences):
+        return pack(sequences, self.settings["task"], self.settings["seq_len"])
+
+    def train_step(self):
+        """One batch: forward, loss, backward, update. Every tenth step, and each validation, enters the history."""
+        self.step += 1
+        rate = learning_rate(self.step, self.settings)
+        src, tgt = self.pack(self.data.batch(self.step, self.settings["batch_size"], self.rng))
+        tgt_in, tgt_out = self.shift_target(tgt)
+        logits = self.model(src, tgt_in, *make_masks(src, tgt_in))
+        loss = self.loss(logits, tgt_out)
+        self.model.zero_grad()
+        self.model.backward(self.loss.backward())
+        self.optimizer.step(rate)
+        if self.step % RECORD == 0:
+            self.history.append({"step": self.step, "loss": loss, "learning_rate": rate,
+                                 "token_accuracy": compute_accuracy(logits, tgt_out)})
+        if self.step % EPOCH == 0:
+            self.history[-1]["exact_match"] = float(self.exact(self.held_out["validation"]).mean())
+
+    def decode(self, sequences):
+        src, _ = self.pack(sequences)
+        return greedy_decode(self.model, src, src.shape[1])
+
+    def exact(self, sequences):
+        """For each sequence whether free-running decoding gives its target to the last token."""
+        _, tgt = self.pack(sequences)
+        answers = self.decode(sequences)
+        targets = tgt[:, 1:]
+        padded = np.full_like(targets, PAD)
+        padded[:, :answers.shape[1]] = answers
+        return (padded == targets).all(axis=1)
+
+    def teacher_forced(self, sequences):
+        """Cross-entropy without smoothing, and token accuracy, when the decoder is fed the right tokens so far."""
+        src, tgt = self.pack(sequences)
+        tgt_in, tgt_out = self.shift_target(tgt)
+        with eval_mode(self.model):
+            logits = self.model(src, tgt_in, *make_masks(src, tgt_in))
+        return CrossEntropyLoss(PAD)(logits, tgt_out), compute_accuracy(logits, tgt_out)
+
+    def perfect(self):
+        """Whether the last two validations, at least, were without a mistake."""
+        matches = [record["exact_match"] for record in self.history if "exact_match" in record]
+        return matches[-2:] == [1.0, 1.0]
+
+
+def load_extra(name):
+    """A module of exercises/, loaded only when its option is given."""
+    return importlib.import_module(f"exercises.{name}")
+
+
+# ------------------------------------------------------------------------------------------------- command line
+
+
+def whole_number(least):
+    def parse(text):
+        if not re.fullmatch(r"[0-9]{1,12}", text) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, got {text!r}")
+        return int(text)
+    return parse
+
+
+def number(condition, words):
+    def parse(text):
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not condition(value):
+            raise argparse.ArgumentTypeError(f"must be {words}, got {text!r}")
+        return value
+    return parse
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise UsageError(message)
+
+
+def parse_arguments(argv):
+    """The options that were given, and only these, so that a resumed run can tell them from defaults."""
+    parser = Parser("train_minimal.py", allow_abbrev=False, argument_default=argparse.SUPPRESS,
+                    formatter_class=argparse.RawDescriptionHelpFormatter,
+                    description="Train the Transformer to copy or to reverse sequences, and watch it learn.",
+                    epilog="exit status: 0 the target exact match was reached, 1 it was not, 2 wrong usage, "
+                           "130 interrupted\nOptions may also be written with underscores: --batch_size 64.")
+
+    def add(group, option, explanation, **kwargs):
+        default = DEFAULTS.get(option.lstrip("-").replace("-", "_"))
+        shown = "" if default is None or kwargs.get("action") else f" (default: {default})"
+        group.add_argument(option, help=(explanation + shown).replace("%", "%%"), **kwargs)
+
+    positive = dict(type=whole_number(1), metavar="N")
+    task = parser.add_argument_group("what to learn")
+    add(task, "--task", "copy: repeat the sequence; reverse: write it backwards", choices=list(TASKS))
+    add(task, "--seq-len", "longest sequence, at least 4; longer ones take more steps to learn. With --data the "
+        "default is the longest line, at most 64", **positive)
+    add(task, "--vocab-size", "number of token ids; the first three are padding, start and end", metavar="N",
+        type=whole_number(FIRST + 1))
+    add(task, "--data", "learn the task on the lines of this UTF-8 text file, characters as tokens", metavar="FILE")
+    model = parser.add_argument_group("the model")
+    add(model, "--d-model", "width of each position's vector, a multiple of --n-heads; d_ff is 4 times it", **positive)
+    add(model, "--n-heads", "attention heads in each layer", **positive)
+    add(model, "--n-layers", "layers in the encoder, and as many in the decoder", **positive)
+    add(model, "--dropout", "probability of dropping a value, in [0, 1). The paper has 0.1; these tasks have endless "
+        "data and nothing to overfit", metavar="P", type=number(lambda p: 0 <= p < 1, "in [0, 1)"))
+    add(model, "--tie-embeddings", "one matrix as source embedding, target embedding and output projection, as in "
+        "section 3.4 (default: three)", action="store_true")
+    training = parser.add_argument_group("training")
+    add(training, "--batch-size", "sequences in a batch; smaller is faster a step and noisier", **positive)
+    add(training, "--lr", "the peak of the learning rate curve of section 5.3 (default: the paper's, "
+        "(d_model * warmup)^-0.5)", metavar="X", type=number(lambda x: 0 < x < math.inf, "a number above 0"))
+    add(training, "--warmup", "steps in which the learning rate rises; if the loss jumps about, raise it", **positive)
+    add(training, "--label-smoothing", "share of each target spread over all classes, in [0, 1)", metavar="E",
+        type=number(lambda p: 0 <= p < 1, "in [0, 1)"))
+    add(training, "--seed", "fixes weights, batches and dropout", metavar="N", type=whole_number(0))
+    add(training, "--max-steps", f"stop after this step, counted from 1 also after --resume (default: {MAX_STEPS})",
+        **positive)
+    add(training, "--epochs", f"the same in epochs of {EPOCH} batches; not together with --max-steps", **positive)
+    add(training, "--no-early-stop", "go on to the last step; by default training stops when two validations in a row "
+        "are perfect", action="store_true")
+    add(training, "--target-exact-match", "share of test sequences to get entirely right for exit status 0 (default: "
+        "1.0, or 0 with --data)", metavar="X", type=number(lambda x: 0 <= x <= 1, "in [0, 1]"))
+    add(training, "--threads", "BLAS threads (default: 1 for models under "
+        f"{SMALL_MODEL:,} parameters, else what NumPy takes)", **positive)
+    files = parser.add_argument_group("checkpoints and results")
+    add(files, "--checkpoint", "where the model is kept (default: checkpoints/<task>.npz)", metavar="PATH", type=Path)
+    add(files, "--checkpoint-every", f"steps between two checkpoints (default: {EPOCH})", **positive)
+    add(files, "--resume", "go on from the checkpoint, bit for bit as if never stopped", action="store_true")
+    add(files, "--metrics-file", "also write every figure to this file as JSON lines", metavar="PATH", type=Path)
+    add(files, "--predict", 'decode your own sequence with the checkpoint, e.g. --predict "5 3 9"', metavar="TOKENS")
+    study = parser.add_argument_group("experiments")
+    add(study, "--inject-bug", "train with one named mistake; --inject-bug list names them", metavar="NAME")
+    add(study, "--with-exercises", "train with your own classes from exercises/ in place of the library's",
+        action="store_true")
+
+    argv = [re.sub(r"^--[a-z_]+", lambda option: option[0].replace("_", "-"), argument) for argument in argv]
+    options = vars(parser.parse_args(argv))
+    if "epochs" in options and "max_steps" in options:
+        raise UsageError("--epochs and --max-steps say the same thing: give one of them")
+    if options.get("seq_len", 4) < 4:
+        raise UsageError(f"--seq-len must be at least 4, got {options['seq_len']}: shorter sequences are all training "
+                         "data, so nothing would be left to test on")
+    if "data" in options and "vocab_size" in options:
+        raise UsageError("--vocab-size does not go with --data: the vocabulary is built from the file")
+    return options
+
+
+def say(line=""):
+    tqdm.write(line, file=sys.stdout)
+    sys.stdout.flush()
+
+
+def warn(line):
+    print(f"train_minimal.py: {line}", file=sys.stderr)
+
+
+def percent(share):
+    return f"{100 * share:.1f} %"
+
+
+def describe(run, path):
+    s, model = run.settings, run.model
+    say(f"Transformer: {s['n_layers']} + {s['n_layers']} layers, d_model {s['d_model']}, {s['n_heads']} heads, "
+        f"d_ff {4 * s['d_model']}, vocabulary {s['vocab_size']}, {model.num_parameters():,} parameters, {model.dtype}")
+    what = (f"sequences of 1 to {s['seq_len']} numbers from {FIRST} to {s['vocab_size'] - 1}" if s["data"] is None
+            else f"{len(run.data.lines['train']):,} lines of {s['data']}, up to {s['seq_len']} characters")
+    say(f"Task: {s['task']} {what}; held out {len(run.held_out['validation']):,} for validation, "
+        f"{len(run.held_out['test']):,} for the test")
+    say(f"Checkpoint: {path}")
+    for note in run.notes:
+        say(note)
+
+
+def train(run, options, path, record):
+    """Train until the validations are perfect or the steps are up. Returns True when interrupted."""
+    last = options.get("max_steps", options.get("epochs", MAX_STEPS // EPOCH) * EPOCH)
+    every, stop_early, interrupted = options.get("checkpoint_every", EPOCH), "no_early_stop" not in options, []
+
+    def finish_this_step(*_):
+        interrupted.append(True)
+        signal.signal(signal.SIGINT, previous)                 # a second Ctrl-C does not wait
+
+    previous = signal.signal(signal.SIGINT, finish_this_step)
+    sample = run.held_out["validation"][-1]
+    vocabulary = run.data.vocabulary
+    saved_at = run.step
+    try:
+        with tqdm(total=last, initial=min(run.step, last), unit="step", disable=None, leave=False) as bar:
+            while run.step < last and not interrupted and not (stop_early and run.perfect()):
+                run.train_step()
+                bar.update()
+                if run.step % RECORD == 0:
+                    entry = run.history[-1]
+                    bar.set_postfix_str(f"loss {entry['loss']:.3f}, rate {entry['learning_rate']:.5f}, "
+                                        f"token accuracy {percent(entry['token_accuracy'])}, "
+                                        f"exact match {percent(last_exact_match(run.history))}", refresh=False)
+                    record({"event": "train", **entry})
+                if run.step % EPOCH == 0:
+                    answer = show_tokens(run.decode([sample])[0], vocabulary)
+                    say(f"step {run.step:5d}  loss {entry['loss']:.3f}  rate {entry['learning_rate']:.5f}  "
+                        f"token accuracy {percent(entry['token_accuracy']):>7}  "
+                        f"exact match {percent(entry['exact_match']):>7}  "
+                        f"| {show_tokens(sample, vocabulary)} -> {answer}")
+                if run.step % every == 0:
+                    run.save(path)
+                    saved_at = run.step
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if saved_at != run.step:
+        run.save(path)
+    if not interrupted:
+        say(f"Stopped at step {run.step}: "
+            + ("two validations in a row were perfect" if run.perfect() else "no steps left"))
+    return bool(interrupted)
+
+
+def last_exact_match(history):
+    return next((entry["exact_match"] for entry in reversed(history) if "exact_match" in entry), 0.0)
+
+
+def report(run, path, record, started):
+    """Print and record what the test set says. Returns the share of test sequences that are entirely right."""
+    test, vocabulary = run.held_out["test"], run.data.vocabulary
+    exact = run.exact(test)
+    loss, token_accuracy = run.teacher_forced(test)
+    say(f"\nTest on {len(test):,} sequences never trained on: exact match {percent(exact.mean())} when decoding "
+        f"freely;\ntoken accuracy {percent(token_accuracy)} and loss {loss:.4f} when fed the right tokens so far")
+    lengths = np.array([len(tokens) for tokens in test])
+    for length in np.unique(lengths):
+        right = exact[lengths == length]
+        say(f"  length {length:2d}: {right.sum():4d} of {len(right):4d}")
+    short = [tokens for length in (1, 2) for tokens in run.data.every(length)]
+    if short:
+        say(f"  lengths 1 and 2, seen in training: {run.exact(short).sum():4d} of {len(short):4d}")
+    examples = [test[i] for i in np.linspace(0, len(test) - 1, 3).astype(int)]
+    for tokens, answer in zip(examples, run.decode(examples)):
+        say(f"  {show_tokens(tokens, vocabulary)} -> {show_tokens(answer, vocabulary)}")
+    say("\n".join(heatmap(run, examples[1])))
+    shown = show_tokens(examples[1], vocabulary)
+    say(f"\nThe model is in {path}. To plot its attention:\n"
+        f"  python visualization.py --checkpoint {path} --input {json.dumps(shown, ensure_ascii=False)} --out figures")
+    record({"event": "final", "task": run.settings["task"], "test_exact_match": float(exact.mean()), "test_loss": loss,
+            "test_token_accuracy": token_accuracy, "steps": run.step, "seconds": time.perf_counter() - started})
+    return float(exact.mean())
+
+
+def heatmap(run, tokens):
+    """The cross-attention of the last decoder layer, mean over heads, as lines of text: darker is more."""
+    src, _ = run.pack([tokens])
+    src = src[:, :len(tokens) + 1]
+    answer = greedy_decode(run.model, src, run.settings["seq_len"] + 1)
+    written = np.concatenate([[[START]], answer], axis=1)[:, :-1]
+    with eval_mode(run.model):
+        run.model(src, written, *make_masks(src, written))
+    weights = run.model.decoder_layers[-1].cross_attention.get_attention_weights()[0].mean(axis=0)
+    columns, answers = ([token_label(token, run.data.vocabulary) for token in row] for row in (src[0], answer[0]))
+    width = max(map(len, columns + answers)) + 1
+    yield "Cross-attention of the last layer: a row is a token being written, a column one being read"
+    yield "  " + " " * width + "".join(label.rjust(width) for label in columns)
+    for label, row in zip(answers, weights):
+        yield "  " + label.rjust(width) + "".join((" .:-=+*#%@"[min(int(10 * w), 9)] * 2).rjust(width) for w in row)
+
+
+def predict(options, path):
+    checkpoint = open_checkpoint(options, path)
+    settings, vocabulary = checkpoint.settings, checkpoint.vocabulary
+    try:
+        tokens = parse_tokens(options["predict"], settings["vocab_size"], vocabulary)
+        if len(tokens) > settings["seq_len"]:
+            warn(f"warning: {len(tokens)} tokens, but the model was trained on at most {settings['seq_len']}")
+        src = np.array([[*tokens, END]])
+        model = checkpoint.model
+        if settings.get("inject_bug"):
+            model, _ = load_extra("bugs").inject(model, settings["inject_bug"])
+        answer = greedy_decode(model, src, len(tokens) + 1)[0]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    print(f"{show_tokens(tokens, vocabulary)} -> {show_tokens(answer, vocabulary)}")
+    return 0
+
+
+def open_checkpoint(options, path):
+    """The checkpoint at path, when it fits the options that were given."""
+    if not path.exists():
+        raise UsageError(f"there is no checkpoint {path}; train one with: python train_minimal.py "
+                         f"--task {options.get('task', DEFAULTS['task'])} --checkpoint {path}")
+    checkpoint = load_checkpoint(path)
+    for name, value in options.items():
+        if name in DEFAULTS and name != "data" and checkpoint.settings.get(name) != value:
+            raise UsageError(f"--{name.replace('_', '-')} {value} does not fit {path}, which has "
+                             f"{checkpoint.settings.get(name)}")
+    return checkpoint
+
+
+def keep_previous(path):
+    """A checkpoint that a new run would replace is kept beside, under a name of its own."""
+    if path.exists():
+        previous, beside = (path.with_name(path.stem + end) for end in (".previous.npz", ".previous.npz.tmp"))
+        try:
+            shutil.copyfile(path, beside)
+            os.replace(beside, previous)
+        except OSError as error:
+            raise UsageError(f"cannot keep the checkpoint {path} as {previous}: {error.strerror}") from None
+        say(f"The checkpoint that was at {path} is kept as {previous}")
+
+
+def open_metrics(options):
+    """A function that writes one event to the metrics file, or does nothing where none is wanted."""
+    path = options.get("metrics_file")
+    if path is None:
+        return lambda event: None
+    try:
+        file = open(path, "a" if "resume" in options else "w", encoding="utf-8", buffering=1)
+    except OSError as error:
+        raise UsageError(f"cannot write --metrics-file {path}: {error.strerror}") from None
+    return lambda event: file.write(json.dumps(event) + "\n")
+
+
+def run_command(options):
+    task = options.get("task", DEFAULTS["task"])
+    name = "-".join(filter(None, (task, options.get("inject_bug"), options.get("with_exercises") and "exercises")))
+    path = options.get("checkpoint", Path("checkpoints") / f"{name}.npz")
+    if options.get("inject_bug") == "list":
+        for bug, sentence in load_extra("bugs").BUGS.items():
+            print(f"{bug:<28}{sentence}")
+        return 0
+    if "inject_bug" in options and options["inject_bug"] not in load_extra("bugs").BUGS:
+        raise UsageError(f"there is no bug {options['inject_bug']!r}; --inject-bug list names them")
+    if "predict" in options:
+        return predict(options, path)
+    checkpoint = open_checkpoint(options, path) if "resume" in options else None
+    if checkpoint and not (checkpoint.optimizer and checkpoint.random_state and "settings" in checkpoint.state):
+        raise UsageError(f"{path} holds a model but no run that could be resumed")
+    settings = {**DEFAULTS, **(checkpoint.state["settings"] if checkpoint else {})}
+    settings |= {name: options[name] for name in [*DEFAULTS, "inject_bug", "with_exercises"] if name in options}
+    if settings["data"] is not None and "seq_len" not in options and checkpoint is None:
+        settings["seq_len"] = None
+    record, started = open_metrics(options), time.perf_counter()
+    run = Run(settings, checkpoint)
+    threads = options.get("threads", 1 if run.model.num_parameters() < SMALL_MODEL else None)
+    with threadpool_limits(threads, "blas"):
+        if checkpoint is None:
+            keep_previous(path)
+            run.save(path)
+        describe(run, path)
+        say(f"Threads: {threads or 'as many as NumPy takes'}"
+            + ("" if "threads" in options or threads is None else "; small models are fastest on one (--threads N)"))
+        if train(run, options, path, record):
+            resume = " ".join(["python train_minimal.py --resume --task", settings["task"], "--checkpoint", str(path)])
+            say(f"Interrupted at step {run.step}; everything is in {path}. To go on:\n  {resume}")
+            return 130
+        reached = report(run, path, record, started)
+    target = options.get("target_exact_match", 1.0 if settings["data"] is None else 0.0)
+    if reached < target:
+        say(f"The target exact match of {percent(target)} was not reached.")
+        return 1
+    return 0
+
+
+def main(argv=None):
+    """Run the command line and return its exit status."""
+    try:
+        return run_command(parse_arguments(sys.argv[1:] if argv is None else argv))
+    except (UsageError, DataError, CheckpointError) as error:
+        warn(f"error: {error}")
+        return 2
+    except MemoryError:
+        warn("error: a model or batch of this size does not fit into memory")
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
