@@ -128,6 +128,27 @@ def rows(x):
     return x.reshape(-1, x.shape[-1])
 
 
+def row_sum(x):
+    """The sum along the last axis, (..., d) -> (..., 1). NumPy's own sum takes up to ten times as long on short rows."""
+    return (rows(x) @ np.ones(x.shape[-1], dtype=x.dtype)).reshape(*x.shape[:-1], 1)
+
+
+def row_mean(x):
+    return row_sum(x) / x.shape[-1]
+
+
+def row_max(x):
+    """The maximum along the last axis, (..., d) -> (..., 1). Short rows go faster when they lie side by side."""
+    if x.shape[-1] > 64:
+        return x.max(axis=-1, keepdims=True)
+    return rows(x).T.copy().max(axis=0).reshape(*x.shape[:-1], 1)
+
+
+def column_sum(x):
+    """The sum over all axes but the last, (..., d) -> (d,)."""
+    return np.ones(x.size // x.shape[-1], dtype=x.dtype) @ rows(x)
+
+
 def linear(x, W, b=None):
     """x W + b as one two-dimensional product: (..., d_in) -> (..., d_out)."""
     out = rows(x) @ W
@@ -140,7 +161,7 @@ def linear_backward(dout, x, W, dW, db=None):
     """Add the weights' gradients to dW and db and return dx."""
     dW += rows(x).T @ rows(dout)
     if db is not None:
-        db += rows(dout).sum(axis=0)
+        db += column_sum(dout)
     return linear(dout, W.T)
 
 
@@ -215,22 +236,19 @@ class LayerNorm(Layer):
         self.add_weight("beta", np.zeros(d_model))
 
     def forward(self, x):
-        centred = x - x.mean(axis=-1, keepdims=True)
-        variance = (centred * centred).mean(axis=-1, keepdims=True)                             # (..., 1)
-        rstd = 1 / np.sqrt(variance + self.eps)
+        centred = x - row_mean(x)
+        rstd = 1 / np.sqrt(row_mean(centred * centred) + self.eps)                              # (..., 1)
         x_hat = centred * rstd
         self.keep(x_hat, rstd)
         return self.gamma * x_hat + self.beta
 
     def backward(self, dout):
         x_hat, rstd = self.take()
-        self.dgamma += rows(dout * x_hat).sum(axis=0)
-        self.dbeta += rows(dout).sum(axis=0)
+        self.dgamma += column_sum(dout * x_hat)
+        self.dbeta += column_sum(dout)
         dx_hat = dout * self.gamma
         # x reaches x_hat by three paths: directly, through the mean, through the variance.
-        return rstd * (dx_hat
-                       - dx_hat.mean(axis=-1, keepdims=True)
-                       - x_hat * (dx_hat * x_hat).mean(axis=-1, keepdims=True))
+        return rstd * (dx_hat - row_mean(dx_hat) - x_hat * row_mean(dx_hat * x_hat))
 
 
 class AddNorm(LayerNorm):
@@ -322,15 +340,17 @@ def softmax(x, axis=-1):
     x = np.asarray(x)
     if x.dtype.kind != "f":
         x = x.astype(np.float64)
-    peak = np.maximum(x.max(axis=axis, keepdims=True), np.finfo(x.dtype).min)    # finite, so -inf - peak is -inf
+    x = x.swapaxes(axis, -1)
+    peak = np.maximum(row_max(x), np.finfo(x.dtype).min)                      # finite, so -inf - peak is -inf
     e = np.exp(x - peak)
-    e /= np.maximum(e.sum(axis=axis, keepdims=True), 1)    # the peak alone adds exp(0) = 1: less means nothing to see
-    return e
+    e /= np.maximum(row_sum(e), 1)                # the peak alone adds exp(0) = 1: less means nothing to see
+    return e.swapaxes(axis, -1)
 
 
 def softmax_backward(dout, y, axis=-1):
     """The gradient at x of y = softmax(x): y * (dout - sum(dout * y)), no Jacobian built."""
-    return y * (dout - (dout * y).sum(axis=axis, keepdims=True))
+    dout, y = dout.swapaxes(axis, -1), y.swapaxes(axis, -1)
+    return (y * (dout - row_sum(dout * y))).swapaxes(axis, -1)
 
 
 def create_padding_mask(tokens, pad_token=0):
@@ -482,14 +502,14 @@ class FeedForward(Layer):
 
     def forward(self, x):
         hidden = linear(x, self.W1, self.b1)                                                    # (..., d_ff)
-        np.maximum(hidden, 0, out=hidden)
-        dropped = self.dropout(hidden)
-        self.keep(x, hidden, dropped)
-        return linear(dropped, self.W2, self.b2)
+        np.maximum(hidden, np.zeros_like(self.b1), out=hidden)     # a row of zeros: half the time of the number 0
+        hidden = self.dropout(hidden)
+        self.keep(x, hidden)
+        return linear(hidden, self.W2, self.b2)
 
     def backward(self, dout):
-        x, hidden, dropped = self.take()
-        dhidden = self.dropout.backward(linear_backward(dout, dropped, self.W2, self.dW2, self.db2))
+        x, hidden = self.take()
+        dhidden = self.dropout.backward(linear_backward(dout, hidden, self.W2, self.dW2, self.db2))
         return linear_backward(dhidden * (hidden > 0), x, self.W1, self.dW1, self.db1)
 
 
