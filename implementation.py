@@ -129,7 +129,7 @@ def rows(x):
 
 
 def row_sum(x):
-    """The sum along the last axis, (..., d) -> (..., 1). NumPy's own sum takes up to ten times as long on short rows."""
+    """The sum along the last axis, (..., d) -> (..., 1). NumPy's own takes up to ten times as long on short rows."""
     return (rows(x) @ np.ones(x.shape[-1], dtype=x.dtype)).reshape(*x.shape[:-1], 1)
 
 

@@ -39,7 +39,8 @@ MAX_STEPS = 10_000
 SMALL_MODEL = 10_000_000         # parameters; below, one BLAS thread is fastest
 
 DEFAULTS = dict(task="copy", data=None, seq_len=8, vocab_size=12, d_model=64, n_heads=4, n_layers=2, batch_size=128,
-                lr=None, warmup=2000, dropout=0.0, label_smoothing=0.1, tie_embeddings=False, seed=42)
+                lr=None, warmup=4000, dropout=0.0, label_smoothing=0.1, tie_embeddings=False, seed=42)
+SAVED = [*DEFAULTS, "inject_bug", "with_exercises"]      # what makes a run the run it is, and goes into its checkpoint
 
 # Each step frees and takes back the same memory. The C library on Linux would return it to the system in between, and
 # pay for every page anew, until it has seen one block of nearly 32 MB freed. Elsewhere this line does nothing.
@@ -63,7 +64,7 @@ class Checkpoint:
 
     def __init__(self, model, optimizer, state):
         self.model, self.optimizer, self.state = model, optimizer, state
-        self.settings = {**model.config, **state.get("settings", {})}
+        self.settings = {**model.config, "vocab_size": model.config["src_vocab_size"], **state.get("settings", {})}
         self.step, self.vocabulary = state.get("step", 0), state.get("vocabulary")
         self.history, self.random_state = state.get("history", []), state.get("random_state")
 
@@ -201,7 +202,7 @@ class Run:
         if settings["data"] is None:
             self.data = RandomNumbers(settings)
         else:
-            self.data = TextLines(settings["data"], settings["seq_len"], checkpoint and checkpoint.vocabulary)
+            self.data = TextLines(settings["data"], settings["seq_len"])
             if settings.setdefault("data_digest", self.data.digest) != self.data.digest:
                 raise UsageError(f"{settings['data']} is not the file that this checkpoint was trained on")
             settings.update(seq_len=self.data.seq_len, vocab_size=self.data.vocab_size)
@@ -476,7 +477,7 @@ def report(run, path, record, started):
     for length in np.unique(lengths):
         right = exact[lengths == length]
         say(f"  length {length:2d}: {right.sum():4d} of {len(right):4d}")
-    short = [tokens for length in (1, 2) for tokens in run.data.every(length)]
+    short = run.data.short()
     if short:
         say(f"  lengths 1 and 2, seen in training: {run.exact(short).sum():4d} of {len(short):4d}")
     examples = [test[i] for i in np.linspace(0, len(test) - 1, 3).astype(int)]
@@ -513,13 +514,14 @@ def predict(options, path):
     settings, vocabulary = checkpoint.settings, checkpoint.vocabulary
     try:
         tokens = parse_tokens(options["predict"], settings["vocab_size"], vocabulary)
-        if len(tokens) > settings["seq_len"]:
+        if len(tokens) > settings.get("seq_len", len(tokens)):
             warn(f"warning: {len(tokens)} tokens, but the model was trained on at most {settings['seq_len']}")
         src = np.array([[*tokens, END]])
         model = checkpoint.model
         if settings.get("inject_bug"):
             model, _ = load_extra("bugs").inject(model, settings["inject_bug"])
-        answer = greedy_decode(model, src, len(tokens) + 1)[0]
+        with threadpool_limits(options.get("threads", 1), "blas"):
+            answer = greedy_decode(model, src, len(tokens) + 1)[0]
     except ValueError as error:
         raise UsageError(str(error)) from None
     print(f"{show_tokens(tokens, vocabulary)} -> {show_tokens(answer, vocabulary)}")
@@ -533,7 +535,7 @@ def open_checkpoint(options, path):
                          f"--task {options.get('task', DEFAULTS['task'])} --checkpoint {path}")
     checkpoint = load_checkpoint(path)
     for name, value in options.items():
-        if name in DEFAULTS and name != "data" and checkpoint.settings.get(name) != value:
+        if name in SAVED and name != "data" and checkpoint.settings.get(name) != value:
             raise UsageError(f"--{name.replace('_', '-')} {value} does not fit {path}, which has "
                              f"{checkpoint.settings.get(name)}")
     return checkpoint
@@ -579,11 +581,11 @@ def run_command(options):
     if checkpoint and not (checkpoint.optimizer and checkpoint.random_state and "settings" in checkpoint.state):
         raise UsageError(f"{path} holds a model but no run that could be resumed")
     settings = {**DEFAULTS, **(checkpoint.state["settings"] if checkpoint else {})}
-    settings |= {name: options[name] for name in [*DEFAULTS, "inject_bug", "with_exercises"] if name in options}
+    settings |= {name: options[name] for name in SAVED if name in options}
     if settings["data"] is not None and "seq_len" not in options and checkpoint is None:
         settings["seq_len"] = None
-    record, started = open_metrics(options), time.perf_counter()
-    run = Run(settings, checkpoint)
+    started, run = time.perf_counter(), Run(settings, checkpoint)
+    record = open_metrics(options)
     threads = options.get("threads", 1 if run.model.num_parameters() < SMALL_MODEL else None)
     with threadpool_limits(threads, "blas"):
         if checkpoint is None:
@@ -613,6 +615,12 @@ def main(argv=None):
         return 2
     except MemoryError:
         warn("error: a model or batch of this size does not fit into memory")
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())       # whoever read the output has gone
+        return 1
+    except OSError as error:
+        warn(f"error: {error}")
         return 2
     except KeyboardInterrupt:
         return 130

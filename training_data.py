@@ -89,28 +89,30 @@ class RandomNumbers:
         rng, found = np.random.default_rng(1706_03762), []
         for i, length in enumerate(lengths):
             share = size * (i + 1) // len(lengths) - size * i // len(lengths)
-            candidates = self.every(length)
-            candidates = (rng.integers(FIRST, self.vocab_size, (40 * share, length)) if candidates is None
-                          else rng.permutation(candidates))
             distinct = {}
-            for tokens in candidates:
+            for tokens in self.candidates(length, 40 * share, rng):
                 if len(distinct) < share and split_of(tokens) == split:
                     distinct[tokens.tobytes()] = tokens
             found += distinct.values()
         return found
 
-    def every(self, length, most=20_000):
-        """All sequences of a length, or None where there are more than ``most``."""
+    def short(self):
+        """The sequences of length 1 and 2, which are always training data; 1,000 of a length with more than 20,000."""
+        rng = np.random.default_rng(1706_03762)
+        return [tokens for length in (1, 2) for tokens in self.candidates(length, 1000, rng)]
+
+    def candidates(self, length, size, rng):
+        """All sequences of a length in random order, or where there are more than 20,000, size random ones."""
         n_data = self.vocab_size - FIRST
-        if n_data ** length > most:
-            return None
-        return np.indices([n_data] * length).reshape(length, -1).T + FIRST
+        if n_data ** length > 20_000:
+            return rng.integers(FIRST, self.vocab_size, (size, length))
+        return rng.permutation(np.indices([n_data] * length).reshape(length, -1).T + FIRST)
 
 
 class TextLines:
     """The distinct lines of a UTF-8 file, characters (code points after NFC) as tokens."""
 
-    def __init__(self, path, seq_len=None, vocabulary=None):
+    def __init__(self, path, seq_len=None):
         try:
             content = Path(path).read_bytes()
         except OSError as error:
@@ -123,15 +125,16 @@ class TextLines:
             except UnicodeDecodeError as error:
                 raise DataError(f"{path}, line {number}: byte 0x{raw[error.start]:02x} at position {error.start + 1} "
                                  "is not UTF-8") from None
+            if not line.strip():
+                continue
             if len(line) > limit:
                 raise DataError(f"{path}, line {number} has {len(line)} characters, more than {allowed} {limit}")
-            if line.strip():
-                lines[line] = None
+            lines[line] = None
         if len(lines) < 100:
             raise DataError(f"{path} has {len(lines)} distinct lines; at least 100 are needed to train, validate and "
                              "test")
         self.seq_len = seq_len or max(map(len, lines))
-        self.vocabulary = "".join(sorted(set("".join(lines)))) if vocabulary is None else vocabulary
+        self.vocabulary = "".join(sorted(set("".join(lines))))
         self.vocab_size = FIRST + len(self.vocabulary)
         self.lines = {"train": [], "validation": [], "test": []}
         for line in lines:
@@ -151,8 +154,9 @@ class TextLines:
     def held_out(self, split, size):
         return self.lines[split][:size]
 
-    def every(self, length):
-        return [tokens for tokens in self.lines["train"] if len(tokens) == length]
+    def short(self):
+        """The sequences of length 1 and 2, which are always training data."""
+        return [tokens for tokens in self.lines["train"] if len(tokens) <= 2]
 
 
 def parse_tokens(text, vocab_size, vocabulary=None):
