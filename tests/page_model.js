@@ -4,8 +4,8 @@
  *
  *     node page_model.js PAGE.html < questions.json > answers.json
  *
- * A question is {"call": "run" or "score", "task", "tokens", "switches"}, and may hold "nudge": [name, index, amount],
- * which adds amount to one number of one weight before the answer. */
+ * A question is {"call": "run" or "score", "task", "tokens", "switches"}. It may hold "nudge": [name, index, amount],
+ * which adds amount to one number of one weight before the answer, and "only": a list of the parts to answer. */
 const fs = require("node:fs");
 const vm = require("node:vm");
 
@@ -15,7 +15,12 @@ const Model = vm.runInNewContext(`${script("model")};Model`, { atob, Uint8Array,
 const stored = JSON.parse(script("checkpoints"));
 const models = Object.fromEntries(Object.entries(stored).map(([task, model]) => [task, Model.load(model)]));
 
-function answer({ call, task, tokens, switches, nudge }) {
+function answer({ only, ...question }) {
+  const whole = nudged(question);
+  return only ? Object.fromEntries(only.map((part) => [part, whole[part]])) : whole;
+}
+
+function nudged({ call, task, tokens, switches, nudge }) {
   const model = models[task];
   if (!nudge) return Model[call](model, task, tokens, switches);
   const [name, index, amount] = nudge;

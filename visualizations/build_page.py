@@ -19,7 +19,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from train_minimal import CheckpointError, load_checkpoint  # noqa: E402  (the repository's root must be on the path)
+from train_minimal import CheckpointError, load_checkpoint
 
 TASKS = ("copy", "reverse")
 PAGE = HERE / "transformer_interactive.html"

@@ -50,7 +50,7 @@
     tokens: { start: "5 3 9 7 4", read: (text) => text.slice(0, 200) },
     box: { start: "decoder_layers.0.cross_attention", read: (text) => text },
     kind: oneOf(Object.keys(KINDS), "crossAttention"),
-    layer: whole(0, LAYERS - 1, 0),
+    layer: whole(0, LAYERS - 1, LAYERS - 1),
     head: whole(0, HEADS - 1, 0),
     query: whole(0, SEQ_LEN, 0),
     key: whole(0, SEQ_LEN, 0),
@@ -75,7 +75,7 @@
   function headOf(id) {                                          // "crossAttention.0.3" -> ["crossAttention", 0, 3]
     const [kind, layer, head, ...rest] = id.split(".");
     const there = (text, n) => /^\d+$/.test(text ?? "") && Number(text) < n;
-    return kind in KINDS && there(layer, LAYERS) && there(head, HEADS) && !rest.length
+    return Object.hasOwn(KINDS, kind) && there(layer, LAYERS) && there(head, HEADS) && !rest.length
       ? [kind, Number(layer), Number(head)] : null;
   }
 
@@ -295,8 +295,8 @@
     const row = onSelect ? { role: "row" } : {};
     const group = onSelect ? { role: "rowgroup" } : {};
     return el("table", { class: "heat", "aria-label": name, ...roles },
-      el("thead", group, el("tr", row, el(onSelect ? "th" : "td", { role: onSelect && "columnheader", style: { background: "none" } },
-        el("span", { class: "hidden-text" }, "query")), columnTokens.map((token) => heading(token, "col")))),
+      el("thead", group, el("tr", row, el("th", { scope: "col", role: onSelect && "columnheader" },
+        el("span", { class: "hidden-text" }, "row")), columnTokens.map((token) => heading(token, "col")))),
       el("tbody", group, values.map((line, i) => el("tr", { ...row, class: selected && selected[0] === i && "chosen" },
         heading(rowTokens[i], "row"), line.map((x, j) => cell(x, i, j))))));
   }
@@ -444,15 +444,15 @@
     const model = models[state.task];
     const W = BOX_WIDTH, TOP = 26;
     const tallest = Math.max(...BOXES.map((box) => box.bottom + box.height));
-    const H = tallest + TOP + 34;
-    const y = (box) => H - 34 - box.bottom - box.height;
+    const H = tallest + TOP + 48;
+    const y = (box) => H - 48 - box.bottom - box.height;
     const most = Math.max(...BOXES.map((box) => countOf(model, box.id)));
     const wires = [], layers = [];
     for (const [name, list] of Object.entries({ encoder: "encoder", decoder: "decoder" })) {
       const column = BOXES.filter((box) => PLACES[name].some((placed) => placed.id === box.id));
       const centre = column[0].x + W / 2;
       const topOf = y(column.at(-1));
-      wires.push(el("path", { class: "wire", d: `M${centre} ${H - 22}V${name === "decoder" ? topOf - 12 : topOf - 16}` }));
+      wires.push(el("path", { class: "wire", d: `M${centre} ${H - 34}V${name === "decoder" ? topOf - 12 : topOf - 16}` }));
       const out = name === "encoder" ? -1 : 1;
       const edge = name === "encoder" ? column[0].x : column[0].x + W;
       column.forEach((box, i) => {                                                       // the residual connections
@@ -490,7 +490,12 @@
         count > 0 && el("line", { class: "share", x1: box.x + 6, x2: box.x + 6 + (W - 12) * count / most,
                                   y1: y(box) + box.height - 4, y2: y(box) + box.height - 4 }));
     });
-    const ends = [["source tokens", LEFT, H - 8], ["target tokens so far", RIGHT, H - 8], ["next token", RIGHT, y(BOXES.at(-1)) - 17]]
+    const counted = (tokens) => {
+      const pads = tokens.filter((token) => token === Model.PAD).length;
+      return tokens.filter((token) => token !== Model.PAD).map(labelOf).join(" ") + (pads ? ` + ${pads} pad` : "");
+    };
+    const ends = [["source", LEFT, H - 20], [counted(result.source), LEFT, H - 4], ["target so far", RIGHT, H - 20],
+                  [counted(result.target), RIGHT, H - 4], ["next token", RIGHT, y(BOXES.at(-1)) - 17]]
       .map(([text, x, level]) => el("text", { class: "side", x: x + W / 2, y: level, "text-anchor": "middle" }, text));
 
     function onkeydown(event) {
@@ -667,7 +672,7 @@
       const step = (title, ...content) => el("section", { class: "step" }, el("h3", {}, title), content);
       const wide = (label, heads, lines) => el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
         el("table", {}, el("caption", { class: "hidden-text" }, label),
-          el("thead", {}, el("tr", {}, heads.map((text) => el("th", { scope: "col" }, text)))),
+          el("thead", {}, el("tr", {}, heads.map((text) => el("th", { scope: "col" }, text || el("span", { class: "hidden-text" }, "vector"))))),
           el("tbody", {}, lines.map(({ heading, cells, mark }) => el("tr", { class: mark }, el("th", { scope: "row" }, heading),
             cells.map((text) => el("td", {}, text)))))));
       const keyLines = (cells) => keys.map((token, key) => ({ heading: tokenText(token), cells: cells(key), mark: key === j && "chosen" }));
@@ -707,6 +712,14 @@
     positions: ["Positions", "Sines and cosines are added to the embeddings"],
     residuals: ["Residual connections", "Each sublayer is added to what came in"],
     layerNorm: ["Layer norm", "Each position is normalised, then scaled and shifted"],
+  };
+  const SWITCH_NOTES = {
+    scale: "Without the scale every score is larger by the root of d_k: the softmax moves towards a single key.",
+    causalMask: "While it writes, the newest position has nothing later to see, but the earlier ones are computed again with a future that training never showed them. When it reads the whole right answer, every position but the last sees ahead.",
+    paddingMask: "Attention now spreads over padding, whose vectors were never trained to be read.",
+    positions: "Without positions equal tokens look alike, and the encoder sees a set instead of a sequence.",
+    residuals: "Without the residual path each sublayer's output replaces what came in: tokens and positions are lost on the way.",
+    layerNorm: "Without layer norm the sums grow from sublayer to sublayer and leave the range the next weights expect.",
   };
   const listOf = (text) => text.split(",").filter(Boolean);
   const switchesNow = () => ({
@@ -783,9 +796,9 @@
       const { kind, layer, head } = state;
       const map = (result, title) => el("div", {}, el("h4", {}, title), heatTable(`${title}: ${headName()}`, queriesOf(result, kind),
         keysOf(result, kind), result[kind][layer][head], { hidden: result.masks[kind] }));
-      $("switches-body").replaceChildren(
+      $("switches-body").replaceChildren(...[
         el("table", { class: "compare" }, el("caption", { class: "hidden-text" }, "The whole model beside the one with your switches"),
-          el("thead", {}, el("tr", {}, el("th", { scope: "col" }, ""), el("th", { scope: "col" }, "Whole"),
+          el("thead", {}, el("tr", {}, el("th", { scope: "col" }, el("span", { class: "hidden-text" }, "what is compared")), el("th", { scope: "col" }, "Whole"),
             el("th", { scope: "col" }, nothingOff ? "Nothing switched off" : "With your switches"))),
           el("tbody", {},
             line("Writes", words(whole), words(broken)),
@@ -794,9 +807,10 @@
             line("Decoder attention that falls on later positions", percent(future(whole)), percent(future(broken))),
             line("Attention that falls on padding", percent(onPadding(whole)), percent(onPadding(broken))),
             line("Exchange the last target token: earlier logits move by at most", number(leak({})), number(leak(off))))),
-        el("h3", {}, headName()),
-        el("p", { class: "note" }, "The head chosen in the view Attention. Wrong tokens are underlined above."),
-        el("div", { class: "pair" }, map(whole, "Whole"), map(broken, "With your switches")));
+        listOf(state.off).map((name) => el("p", { class: "words" }, SWITCH_NOTES[name])),
+        el("h3", { class: "apart" }, headName()),
+        el("p", { class: "note" }, "The head chosen in the view Attention. A wrong token above has a wavy line."),
+        el("div", { class: "pair" }, map(whole, "Whole"), map(broken, "With your switches"))].flat());
       measuring += 1;
       const show = (taught, free) => (found) => {
         cells[taught].textContent = percent(found.teacherForced);
@@ -891,13 +905,17 @@
       const variance = Model.mean(dots.map((x) => (x - centre) ** 2));
       const eight = dots.slice(0, 8);
       const raw = Model.softmax(eight), scaled = Model.softmax(eight.map((x) => x / root));
+      const groups = range(dots.length / 8).map((g) => dots.slice(8 * g, 8 * g + 8));
+      const overGroups = (measureOne) => (divisor) => Model.mean(groups.map((group) => measureOne(Model.softmax(group.map((x) => x / divisor)))));
+      const peak = overGroups((weights) => Math.max(...weights));
+      const slope = overGroups((weights) => Model.sum(weights.map((p) => p * (1 - p))));
       const list = (name, scores, weights) => bars(name, ["score", "weight"], scores.map((x, i) => ({
         label: number(x, 2), cells: [number(weights[i])], length: weights[i], chosen: i === Model.argmax(weights) })));
       this.scaleBody.replaceChildren(
         el("p", { class: "big" }, "Variance of q\u00B7k: ", el("b", {}, number(variance, 1)), "; after the scale: ", el("b", {}, number(variance / state.d_k, 3))),
         histogram("q\u00B7k before the scale", dots, 3.5 * root),
         el("div", { class: "two" }, list("Softmax of the first eight, unscaled", eight, raw), list("The same eight, divided by \u221Ad_k", eight.map((x) => x / root), scaled)),
-        el("p", { class: "note" }, `The gradient through a softmax is at most p(1 \u2212 p) at each weight. At the largest weight that is ${number(Math.max(...raw) * (1 - Math.max(...raw)), 6)} unscaled and ${number(Math.max(...scaled) * (1 - Math.max(...scaled)), 6)} scaled.`));
+        el("p", { class: "note" }, `Over all ${groups.length} groups of eight, the largest weight is on average ${number(peak(1), 3)} unscaled and ${number(peak(root), 3)} scaled; the derivative p(1 \u2212 p), added over the eight, is ${number(slope(1), 3)} and ${number(slope(root), 3)}. A saturated softmax lets little gradient through.`));
     },
   };
 
@@ -907,7 +925,7 @@
     mount() {
       this.steps = el("div", { class: "line", role: "group", "aria-label": "Step of the output", style: { margin: 0 } });
       this.token = el("select", { id: "gradient-token", onchange: () => set({ gradientToken: Number(this.token.value) }) });
-      $("backward-controls").append(el("div", { class: "control" }, el("p", { class: "caption" }, "Step"), this.steps),
+      $("backward-controls").append(el("div", { class: "control" }, el("span", { class: "label" }, "Step"), this.steps),
         el("div", { class: "control" }, el("label", { for: "gradient-token" }, "Logit of the token"), this.token));
     },
     update() {
@@ -927,6 +945,7 @@
       const mostOf = Object.keys(KINDS).reduce((most, name) => Math.max(most, ...gradients[name].flat().map((matrix, h) =>
         largestOf(matrix.map((row, i) => row.map((x, j) => (result.masks[name][i][j] ? 0 : x)))))), 0);
       const largest = largestOf(arrays.map((row, i) => row.map((x, j) => (result.masks[kind][i][j] ? 0 : x))));
+      const unit = Number(`1e${Math.floor(Math.log10(largest))}`);
       const dims = range(WIDTH).map(String);
       const lengths = (name, tokens, vectors) => {
         const norms = vectors.map((row) => Math.sqrt(Model.dot(row, row)));
@@ -938,18 +957,18 @@
         el("p", { class: "big" }, "Logit of ", el("b", {}, labelOf(token)), ` at step ${step + 1}: ${number(result.logits[step][token])}`),
         el("div", { class: "two" },
           el("div", {}, lengths("Gradient at the source embeddings", result.source, gradients.sourceEmbeddings), el("br"),
-            picture("its numbers, source", result.source.map(labelOf), dims, gradients.sourceEmbeddings)),
+            picture("Its numbers at each source position", result.source.map(labelOf), dims, gradients.sourceEmbeddings)),
           el("div", {}, lengths("Gradient at the target embeddings", result.target, gradients.targetEmbeddings), el("br"),
-            picture("its numbers, target", result.target.map(labelOf), dims, gradients.targetEmbeddings))),
+            picture("Its numbers at each target position", result.target.map(labelOf), dims, gradients.targetEmbeddings))),
         signLegend(),
         el("p", { class: "note" }, "An embedding here is the vector that enters the stack: the row of the table times the root of d_model. Later target positions get exactly 0: the causal mask stops the gradient as it stops the reading."),
-        el("h3", { style: { "margin-top": "2.5rem" } }, "Gradient at the attention weights"),
+        el("h3", { class: "apart" }, "Gradient at the attention weights"),
         el("div", { class: "split wide" },
           headThumbs("Gradient of every head; choose one to see its values", gradients, { largest: mostOf || 1, masks: result.masks, onSelect: set }),
           el("div", {}, el("h4", { style: { "margin-top": 0 } }, headName()),
-            el("p", { class: "axis" }, "How fast the logit would rise with each weight; largest here ", number(largest, 3), "."),
+            el("p", { class: "axis" }, `How fast the logit would rise with each weight, in units of ${unit}.`),
             heatTable(`Gradient at the attention weights of ${headName()}`, queries, keys, arrays, {
-              hidden: result.masks[kind], largest, text: (x) => (Math.abs(x) < 0.005 ? "0" : number(x, 2).replace("0.", ".")) }),
+              hidden: result.masks[kind], largest, text: (x) => (Math.abs(x / unit) < 0.05 ? "0" : number(x / unit, 1)) }),
             valuesTable(`gradient at the weights of ${headName()}`, queries.map(labelOf), keys.map(labelOf), arrays,
               { hidden: result.masks[kind], digits: 8, corner: "query" }))));
     },
@@ -962,7 +981,7 @@
 
   function go(view) {
     set({ view }, { newPlace: true });
-    $(`title-${view}`).focus({ preventScroll: true });
+    $(`title-${view}`).focus();
   }
 
   function showInput() {
