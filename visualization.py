@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 from tqdm import tqdm
 
-from implementation import create_causal_mask, create_padding_mask, softmax, softmax_backward
+from implementation import check_mask, create_causal_mask, create_padding_mask, softmax, softmax_backward
 from train_minimal import (END, FIRST, PAD, START, CheckpointError, CrossEntropyLoss, UsageError, eval_mode,
                            greedy_decode, load_checkpoint, make_masks, parse_tokens, shift_target, show_tokens,
                            token_label)
@@ -46,7 +46,7 @@ STYLE = {
     "xtick.labelcolor": INK, "ytick.labelcolor": INK, "xtick.labelsize": 7.5, "ytick.labelsize": 7.5,
     "xtick.major.size": 3, "ytick.major.size": 3, "xtick.major.width": 0.6, "ytick.major.width": 0.6,
     "xtick.minor.size": 0, "ytick.minor.size": 0, "lines.linewidth": 1.6, "lines.solid_capstyle": "round",
-    "hatch.linewidth": 0.6, "figure.dpi": 100, "savefig.dpi": 150, "figure.facecolor": "white",
+    "hatch.linewidth": 0.6, "text.hinting": "no_hinting", "figure.dpi": 100, "savefig.dpi": 150, "figure.facecolor": "white",
     "svg.hashsalt": "attention", "svg.fonttype": "path", "pdf.fonttype": 42, "axes.formatter.useoffset": False,
 }
 MARGIN = 0.3                                              # inches, as every length below
@@ -72,8 +72,11 @@ def house_style():
     return matplotlib.style.context(["default", STYLE])
 
 
-def save_figure(figure, path):
-    """Write a figure as .png, .svg or .pdf; equal figures give equal bytes: no date, no random names inside."""
+def save_figure(figure, path, dpi=150):
+    """Write a figure as .png, .svg or .pdf; equal figures give equal bytes: no date, no random names inside.
+
+    dpi counts for .png alone. Raises ValueError for another ending, OSError when the file cannot be written.
+    """
     path = Path(path)
     kind = path.suffix[1:].lower()
     without_date = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None},
@@ -81,7 +84,7 @@ def save_figure(figure, path):
     if kind not in without_date:
         raise ValueError(f"a figure is written as .png, .svg or .pdf, got {str(path)!r}")
     with house_style(), replacing(path) as beside:
-        figure.savefig(beside, format=kind, metadata=without_date[kind])
+        figure.savefig(beside, format=kind, metadata=without_date[kind], dpi=dpi)
 
 
 def show_figure(figure):
@@ -151,6 +154,8 @@ def put(text_artist, text):
     """Set an artist's text literally: no mathematics between dollar signs, and fonts that have its characters."""
     written, fonts = legible(text)
     text_artist.set(text=written, parse_math=False, fontfamily=fonts)
+    if len(fonts) > 1:
+        text_artist.set_fontweight("normal")                 # other fonts need not have a bold face
 
 
 @functools.lru_cache(maxsize=1)
@@ -234,9 +239,14 @@ class Labels:
         self.places = range(0, len(labels), step)
         self.labels = [labels[place] for place in self.places]
         widths = [text_width(label, size) for label in self.labels]
-        room = step * cell - 0.05
-        fits = all((left + right) / 2 <= room for left, right in zip(widths, widths[1:]))
-        self.turned = [columns and not fits and width > room for width in widths]
+        taken, self.turned = list(widths), [False] * len(widths)
+        while columns and any((left + right) / 2 > step * cell - 0.03 for left, right in zip(taken, taken[1:])):
+            widest = max(taken)
+            if widest <= line_height(size):
+                break
+            self.turned = [turned or width == widest for turned, width in zip(self.turned, taken)]
+            taken = [min(width, line_height(size)) if turned else width for turned, width in zip(self.turned, taken)]
+        self.overhang = max(0.0, (taken[0] - cell) / 2)
         self.room = 0.09 + max(width if turned or not columns else line_height(size)
                                for width, turned in zip(widths, self.turned))
 
@@ -295,26 +305,37 @@ def checked_weights(weights, ndim, axes):
     return weights
 
 
+def spread_mask(mask, shape):
+    """mask as an array of that shape, or None. TypeError unless boolean, ValueError unless it broadcasts."""
+    if mask is None:
+        return None
+    mask = np.asarray(mask)
+    check_mask(mask.reshape((1,) * (4 - mask.ndim) + mask.shape), (1,) * (4 - len(shape)) + tuple(shape))
+    return np.broadcast_to(mask, shape)
+
+
 class Maps:
     """Attention maps (rows, columns, T, S) on a grid: queries named on the left, keys along the top.
 
-    names stand above the columns of the grid, sides beside its rows.
+    names stand above the columns of the grid, sides beside its rows. A cell is a square such that a map fits into
+    side, or what ``cell`` (width, height) says.
     """
 
-    def __init__(self, maps, queries, keys, mask=None, *, side, names=None, sides=None, cell=None,
+    def __init__(self, maps, queries, keys, mask=None, *, side=None, names=None, sides=None, cell=None,
                  colours=ATTENTION_COLOURS, numbers=True):
         self.maps, self.names, self.sides, self.colours, self.numbers = maps, names, sides, colours, numbers
         T, S = maps.shape[2:]
         queries, keys = checked_labels(queries, T, "queries (rows)"), checked_labels(keys, S, "keys (columns)")
-        self.mask = None if mask is None else np.broadcast_to(mask, maps.shape)
-        self.cell = cell or min(0.42, side / max(T, S))
+        self.mask = spread_mask(mask, maps.shape)
+        width, height = cell or [min(0.42, side / max(T, S))] * 2
+        self.cell = min(width, height)
         size = 7.5 if self.cell >= 0.2 else 6.5
-        self.queries, self.keys = Labels(queries, self.cell, size, columns=False), Labels(keys, self.cell, size)
-        self.map_width, self.map_height = S * self.cell, T * self.cell
+        self.queries, self.keys = Labels(queries, height, size, columns=False), Labels(keys, width, size)
+        self.map_width, self.map_height = S * width, T * height
         self.pitch_x = max([self.map_width, *(text_width(name, 8) for name in names or [])]) + 0.18
         self.pitch_y = self.map_height + 0.16
         self.side_room = 0.26 if sides else 0
-        self.left = self.side_room + max(0.2 + self.queries.room, 0.56)
+        self.left = self.side_room + max(0.2 + self.queries.room, 0.54 + self.keys.overhang)
         self.top = self.keys.room + (0.22 if names else 0)
         rows, columns = maps.shape[:2]
         self.width = self.left + columns * self.pitch_x - 0.18
@@ -344,7 +365,7 @@ class Maps:
             if column == 0 and self.sides:
                 page.write(left + 0.05, y + self.map_height / 2, self.sides[row], rotation=90, ha="center",
                            va="center", color=GREY)
-        page.write(left + self.left - 0.1, top + self.top - 0.07, "keys →", color=GREY, ha="right")
+        page.write(left + self.left - 0.08 - self.keys.overhang, top + self.top - 0.07, "keys →", color=GREY, ha="right")
         page.write(left + self.side_room + 0.04, top + self.top + 0.02, "queries →", color=GREY, rotation=270,
                    ha="center", va="top")
 
@@ -358,9 +379,8 @@ def plot_attention_weights(attention_weights, x_labels=None, y_labels=None, titl
     for another shape, for weights outside 0 to 1 and for a wrong number of labels.
     """
     weights = checked_weights(attention_weights, 2, "(queries, keys) of one head")
-    mask = None if mask is None else np.broadcast_to(mask, weights.shape)[None, None]
-    maps = Maps(weights[None, None], y_labels, x_labels, mask, side=6)
-    page = Page(max(maps.width, 3.6), maps.height + 0.4, title, notes)
+    maps = Maps(weights[None, None], y_labels, x_labels, spread_mask(mask, weights.shape), side=6)
+    page = Page(max(maps.width, 4.1), maps.height + 0.4, title, notes)
     maps.draw(page, page.left, page.top)
     page.scale(page.left, page.top + maps.height + 0.28, "attention weight", masked=mask is not None)
     return page.figure
@@ -378,13 +398,13 @@ def plot_multi_head_attention(attention_weights, head_names=None, title="Multi-h
              else checked_labels(head_names, len(weights), "heads"))
     columns = min(4, len(weights))
     rows = math.ceil(len(weights) / columns)
-    mask = None if mask is None else np.broadcast_to(mask, weights.shape)
+    mask = spread_mask(mask, weights.shape)
     maps = [Maps(weights[None, i * columns:(i + 1) * columns], y_labels, x_labels,
                  None if mask is None else mask[None, i * columns:(i + 1) * columns],
                  side=2.6 if weights.shape[2] <= 20 else 3.4, names=names[i * columns:(i + 1) * columns])
             for i in range(rows)]
     pitch = maps[0].height + 0.2
-    page = Page(max(maps[0].width, 3.6), rows * pitch + 0.2, title, notes)
+    page = Page(max(maps[0].width, 4.1), rows * pitch + 0.2, title, notes)
     for i, row in enumerate(maps):
         row.draw(page, page.left, page.top + i * pitch)
     page.scale(page.left, page.top + rows * pitch + 0.08, "attention weight", masked=mask is not None)
@@ -412,9 +432,9 @@ def plot_every_head(encoder, decoder, cross, source_labels=None, target_labels=N
                                                ("cross", cross, target_labels, source_labels, source_mask)):
         weights = checked_weights(weights, 4, f"(layers, heads, queries, keys) for {kind}")
         names = [f"head {i + 1}" for i in range(weights.shape[1])]
-        blocks.append((kind, Maps(weights, queries, keys, mask, side=1, cell=cell, names=names,
+        blocks.append((kind, Maps(weights, queries, keys, mask, cell=(cell, cell), names=names,
                                   sides=[f"layer {i + 1}" for i in range(len(weights))])))
-    page = Page(max(maps.width for _, maps in blocks), sum(maps.height + 0.65 for _, maps in blocks), title, notes)
+    page = Page(max(4.1, *(maps.width for _, maps in blocks)), sum(maps.height + 0.65 for _, maps in blocks), title, notes)
     top = page.top
     for kind, maps in blocks:
         page.write(page.left, top + 0.1, KINDS[kind], size=9, weight="bold")
@@ -465,7 +485,7 @@ def plot_attention_entropy(attention, masks=None, title="How spread out is each 
     tables = []
     for kind, weights in attention.items():
         weights = checked_weights(weights, 4, f"(layers, heads, queries, keys) for {kind}")
-        hidden = np.broadcast_to((masks or {}).get(kind, False), weights.shape)
+        hidden = spread_mask((masks or {}).get(kind, np.array(False)), weights.shape)
         even = float(np.log2(np.maximum((~hidden).sum(axis=-1), 1)).mean())
         tables.append((kind, attention_entropy(weights).mean(axis=-1), even))
     cell, width, gap = 0.34, 0.48, 0.55
@@ -515,7 +535,7 @@ def plot_decoding(chosen, probabilities, attention, source_labels, vocabulary_la
     best = np.argsort(-probabilities, axis=-1, kind="stable")[:, :most]                        # (T, most)
     values = np.take_along_axis(probabilities, best, axis=-1)
     cell = min(0.42, max(7.2 / steps, 0.14))
-    maps = Maps(attention[None, None], before, source_labels, side=1, cell=cell, numbers=cell >= 0.28)
+    maps = Maps(attention[None, None], before, source_labels, cell=(min(cell, 7.2 / attention.shape[1]), cell))
     width = max(0.9, max(text_width(names[token], 7) for token in set(best.flat)) + 0.62)
     right = max(maps.width, 2.2) + 0.6
     page = Page(right + width * most, maps.height + 0.7, title, notes)
@@ -843,7 +863,8 @@ def plot_gradient_norms(norms, title="How much gradient reaches each layer", *, 
                 page.write(left, middle, layer, color=GREY, va="center")
             previous = layer
             page.write(left + 1.65, middle, part, ha="right", va="center")
-            page.write(left + 3.72, middle, f"{norm:.1e}", va="center", color=GREY, size=7)
+            page.write(left + 3.72, middle, f"{norm:.2g}" if norm >= 0.01 else f"{norm:.1e}", va="center", color=GREY,
+                       size=7)
     return page.figure
 
 
@@ -1036,10 +1057,17 @@ class Example:
         return self.labels(self.tgt[0, :-1])
 
     @property
-    def sentence(self):
-        """Source and answer in one line."""
-        source, answer = (show_tokens(tokens, self.checkpoint.vocabulary) for tokens in (self.src[0], self.tgt[0, 1:]))
-        return f"{shortened(source)} → {shortened(answer)}"
+    def texts(self):
+        """The source and the answer as text."""
+        return tuple(shortened(show_tokens(tokens, self.checkpoint.vocabulary)) for tokens in (self.src[0], self.tgt[0, 1:]))
+
+    @property
+    def notes(self):
+        """Source and answer in one line; in a line each where a script that runs leftwards would turn the arrow."""
+        source, answer = self.texts
+        if any(unicodedata.bidirectional(character) in ("R", "AL") for character in source + answer):
+            return [f"source: {source}", f"answer: {answer}"]
+        return [f"{source} → {answer}"]
 
 
 def shortened(text, most=44):
@@ -1055,28 +1083,28 @@ def draw_attention(example):
     head = int(attention_entropy(weights).mean(axis=-1).argmin())
     return plot_attention_weights(
         weights[head], example.source_labels, example.target_labels, "Where the decoder looks while it writes",
-        notes=[example.sentence, f"Cross-attention of layer {len(example.attention['cross'])}, head {head + 1}, which "
-                                 "has the lowest entropy there"])
+        notes=[*example.notes, f"Cross-attention of layer {len(example.attention['cross'])}, head {head + 1}, which "
+                                "has the lowest entropy there"])
 
 
 def draw_heads(example):
     return plot_multi_head_attention(
         example.attention["decoder"][0], title="The heads of the decoder's first self-attention",
         x_labels=example.target_labels, y_labels=example.target_labels, mask=example.masks["decoder"][0],
-        notes=[example.sentence])
+        notes=example.notes)
 
 
 def draw_every_head(example):
     return plot_every_head(**example.attention, source_labels=example.source_labels,
                            target_labels=example.target_labels, target_mask=example.masks["decoder"],
-                           notes=[example.sentence])
+                           notes=example.notes)
 
 
 def draw_decoding(example):
     names = example.labels(range(example.probabilities.shape[-1]))
     return plot_decoding(example.tgt[0, 1:], example.probabilities, example.attention["cross"][-1].mean(axis=0),
                          example.source_labels, names,
-                         notes=[example.sentence, "Left: cross-attention of the last layer, mean of its heads. "
+                         notes=[*example.notes, "Left: cross-attention of the last layer, mean of its heads. "
                                                   "A frame marks the token that was written."])
 
 
@@ -1086,14 +1114,14 @@ def draw_masks(example):
 
 
 def draw_entropy(example):
-    return plot_attention_entropy(example.attention, example.masks, notes=[example.sentence])
+    return plot_attention_entropy(example.attention, example.masks, notes=example.notes)
 
 
 def draw_gradients(example):
     checkpoint = example.checkpoint
     norms = gradient_norms(checkpoint.model, example.src, example.tgt,
                            label_smoothing=checkpoint.settings.get("label_smoothing", 0.0))
-    return plot_gradient_norms(norms, notes=[f"{example.sentence}, one backward pass from the loss of that answer"])
+    return plot_gradient_norms(norms, notes=[*example.notes, "One backward pass from the loss of that answer"])
 
 
 def draw_learning(example):
@@ -1140,35 +1168,37 @@ def default_input(checkpoint):
     return list(np.random.default_rng(3).integers(FIRST, vocab_size, min(checkpoint.settings.get("seq_len", 8), 12)))
 
 
-def index_page(example, files, source):
-    """An HTML page with the figures and their captions; ``files`` maps names of figures to file names."""
+def index_page(example, figures, kind, source):
+    """An HTML page with the figures (a dict from name to Figure) as they stand beside it, and their captions."""
     sizes, escape = sizes_of(example.checkpoint.model), html.escape
     facts = (f"Checkpoint {source}, step {example.checkpoint.step:,}; d_model {sizes['d_model']}, {sizes['n_heads']} "
              f"heads, {sizes['n_encoder_layers']} + {sizes['n_decoder_layers']} layers, "
              f"{example.checkpoint.model.num_parameters():,} weights.")
-    figures = []
-    for name, file in files.items():
-        caption = escape(FIGURES[name][1])
-        picture = (f'<a href="{file}">{file}</a>' if file.endswith(".pdf")
-                   else f'<a href="{file}"><img src="{file}" alt="{caption}" loading="lazy"></a>')
-        figures.append(f'<figure id="{name}">{picture}<figcaption>{caption}</figcaption></figure>')
-    return INDEX.format(sentence=escape(example.sentence), facts=escape(facts), figures="\n".join(figures))
+    parts = []
+    for name, figure in figures.items():
+        file, caption = f"{name}.{kind}", escape(FIGURES[name][1])
+        width, height = (round(110 * inches) for inches in figure.get_size_inches())
+        shown = file if kind == "pdf" else (f'<img src="{file}" width="{width}" height="{height}" alt="{caption}" '
+                                            'loading="lazy">')
+        parts.append(f'<figure id="{name}"><a href="{file}">{shown}</a><figcaption>{caption}</figcaption></figure>')
+    source_text, answer = (escape(text) for text in example.texts)
+    return INDEX.format(source=source_text, answer=answer, facts=escape(facts), figures="\n".join(parts))
 
 
 INDEX = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{sentence}</title>
+<title>{source} → {answer}</title>
 <style>
 :root {{ color-scheme: light dark; }}
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.4rem; overflow-wrap: anywhere; unicode-bidi: plaintext; }}
+h1 {{ font-size: 1.4rem; overflow-wrap: anywhere; }}
 figure {{ margin: 2.5rem 0; }}
 img {{ max-width: 100%; height: auto; background: white; border-radius: 6px; }}
 figcaption {{ opacity: 0.8; margin-top: 0.4rem; }}
 </style>
-<h1>{sentence}</h1>
+<h1><bdi>{source}</bdi> → <bdi>{answer}</bdi></h1>
 <p>{facts}</p>
 {figures}
 </html>
@@ -1176,23 +1206,25 @@ figcaption {{ opacity: 0.8; margin-top: 0.4rem; }}
 
 
 def write_figures(example, names, out, kind, source):
-    """Draw the figures named and, unless it is a single one, the page that shows them; returns the paths written."""
-    out, files, skipped = Path(out), {}, []
+    """Draw the figures named and, unless it is a single one, the page that shows them.
+
+    Returns the paths of the figures, and a line for each that could not be drawn.
+    """
+    out, drawn, skipped = Path(out), {}, []
     out.mkdir(parents=True, exist_ok=True)
     for name in tqdm(names, desc="figures", unit="figure", disable=None, leave=False):
         try:
-            figure = FIGURES[name][0](example)
+            drawn[name] = FIGURES[name][0](example)
         except ValueError as error:
             if len(names) == 1:
                 raise
             skipped.append(f"{name} was not drawn: {error}")
-            continue
-        files[name] = f"{name}.{kind}"
-        save_figure(figure, out / files[name])
+        else:
+            save_figure(drawn[name], out / f"{name}.{kind}")
     if len(names) > 1:
         with replacing(out / "index.html") as beside:
-            beside.write_text(index_page(example, files, source), encoding="utf-8")
-    return [out / file for file in files.values()], skipped
+            beside.write_text(index_page(example, drawn, kind, source), encoding="utf-8")
+    return [out / f"{name}.{kind}" for name in drawn], skipped
 
 
 class Parser(argparse.ArgumentParser):
@@ -1246,7 +1278,7 @@ def run(argv):
     for note in skipped:
         print(note, file=sys.stderr)
     if options.figure is None:
-        print(f"{example.sentence}: {len(written)} figures, see {Path(options.out) / 'index.html'}")
+        print(f"{' → '.join(example.texts)}: {len(written)} figures, see {Path(options.out) / 'index.html'}")
     else:
         print(written[0])
 
