@@ -3,6 +3,7 @@
     python tests/write_documents.py             writes them
     python tests/write_documents.py --check     exit status 1 where a text differs from what would be written
     python tests/write_documents.py --measure   first trains the tasks, measures the gradients and stores the results
+    python tests/write_documents.py --notebook  runs notebook.py and stores it with its outputs as notebook.ipynb
 
 The results stand in benchmarks/results.json under "training", with the machine, the versions and the commit.
 """
@@ -45,10 +46,18 @@ def write_table3():
 def write_sizes():
     """Lines of the files that a reader reads."""
     files = {"implementation.py": "the model, forward and backward", "optimisation.py": "loss, Adam, schedule",
-             "decoding.py": "greedy decoding, beam search", "train_minimal.py": "tasks, training, command line",
+             "decoding.py": "greedy decoding, beam search", "training_data.py": "the two tasks, on numbers and on text",
+             "train_minimal.py": "training, checkpoints, command line",
              "visualization.py": "pictures"}
     rows = [f"| [`{file}`]({file}) | {what} | {len(documents.read(file).splitlines()):,} |" for file, what in files.items()]
     return "\n".join(["| file | what | lines |", "| --- | --- | ---: |", *rows]) + "\n"
+
+
+def write_help():
+    """What train_minimal.py --help prints, 100 columns wide. Versions of Python break its lines differently."""
+    printed = subprocess.run([sys.executable, ROOT / "train_minimal.py", "--help"], capture_output=True, text=True,
+                             check=True, env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}).stdout
+    return f"```text\n{printed}```\n"
 
 
 def training_results():
@@ -85,19 +94,22 @@ def write_words():
 
 
 PARTS = {
-    "README.md": {"results": write_results, "words": write_words, "sizes": write_sizes},
+    "README.md": {"results": write_results, "words": write_words, "help": write_help, "sizes": write_sizes},
     "paper_notes.md": {"table3": write_table3},
 }
 
 
 def rewritten(path):
-    """The text at path with every part written anew."""
+    """The text at path with every part written anew; a part that differs in white space only stays as it is."""
     text = documents.read(path)
+    stored = documents.generated_parts(text)
+    if missing := PARTS[path].keys() - stored.keys():
+        raise ValueError(f"{path} has no begin and end marks for {missing}")
     for name, write in PARTS[path].items():
-        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
-        if text.count(begin) != 1 or text.count(end) != 1:
-            raise ValueError(f"{path} must have {begin.strip()} and {end} once each")
-        text = re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: begin + write() + end, text, flags=re.S)
+        new = write()
+        if new.split() != stored[name].split():
+            mark = f"<!-- {name}: begin -->\n"
+            text = text.replace(mark + stored[name], mark + new)
     return text
 
 
@@ -175,6 +187,21 @@ def measure():
     write_file(RESULTS, json.dumps({**stored, "training": results}, indent=1) + "\n")
 
 
+def store_notebook():
+    """notebook.py, run from the root, with its outputs. Cells are numbered, so that a diff shows what changed."""
+    import jupytext
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = jupytext.read(ROOT / "notebook.py")
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number:02}"
+        cell.metadata.pop("execution", None)                            # times
+    notebook.metadata["language_info"] = {"name": "python"}
+    write_file(ROOT / "notebook.ipynb", nbformat.writes(notebook) + "\n")
+
+
 def write_file(path, text):
     """Beside, then renamed: a reader never finds half a file."""
     path.parent.mkdir(exist_ok=True)
@@ -187,9 +214,12 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 where something would change")
     parser.add_argument("--measure", action="store_true", help="train and measure first")
+    parser.add_argument("--notebook", action="store_true", help="run the notebook and store its outputs")
     arguments = parser.parse_args(argv)
     if arguments.measure:
         measure()
+    if arguments.notebook:
+        store_notebook()
     stale = [path for path in PARTS if rewritten(path) != documents.read(path)]
     if arguments.check:
         for path in stale:
