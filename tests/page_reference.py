@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from implementation import (AddNorm, LayerNorm, PositionalEncoding, ScaledDotProductAttention, Transformer, softmax)
+from implementation import AddNorm, LayerNorm, PositionalEncoding, ScaledDotProductAttention, Transformer, softmax
 from train_minimal import END, PAD, START, TASKS, make_masks, pack
 
 SWITCHES = ("scale", "causalMask", "paddingMask", "positions", "residuals", "layerNorm")
@@ -217,7 +217,7 @@ def score(model, settings, task, tokens, switches=None):
 
 
 def differences(page, ours, path=""):
-    """The largest difference under each name, of nested dicts and arrays; a shape or a name that differs is infinite."""
+    """The largest difference under each name of nested dicts; infinite where a name is missing or a shape differs."""
     if isinstance(ours, dict):
         for name, value in ours.items():
             yield from differences(page.get(name), value, f"{path}.{name}" if path else name)

@@ -23,6 +23,7 @@ from train_minimal import CheckpointError, load_checkpoint
 
 TASKS = ("copy", "reverse")
 PAGE = HERE / "transformer_interactive.html"
+SCRIPTS = ("state", "drawing", "machine", "views", "page")
 SETTINGS = ("seq_len", "vocab_size", "d_model", "n_heads", "n_layers")
 
 
@@ -50,7 +51,7 @@ def build(checkpoints):
         "/* style.css */": (HERE / "page" / "style.css").read_text(encoding="utf-8"),
         "/* checkpoints */": json.dumps(models, separators=(",", ":")).replace("<", "\\u003c"),
         "/* model.js */": (HERE / "page" / "model.js").read_text(encoding="utf-8"),
-        "/* page.js */": (HERE / "page" / "page.js").read_text(encoding="utf-8"),
+        "/* page.js */": "\n".join((HERE / "page" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS),
     }
     page = (HERE / "page" / "template.html").read_text(encoding="utf-8")
     for place, part in parts.items():
