@@ -210,6 +210,7 @@ class Page:
             left += text_width(text, 8) + after
         bar = self.axes(left, top, 1.1, 0.1)
         bar.imshow(np.linspace(0, 1, 128)[None], cmap=colours, aspect="auto")
+        bar.set(xticks=[], yticks=[])
         bar.set_axis_off()
         self.write(left + 1.16, top + 0.095, high)
         if masked:
@@ -273,9 +274,9 @@ def draw_map(ax, values, mask=None, *, cell, colours=ATTENTION_COLOURS, low=0.0,
     ax.tick_params(length=0, pad=3)
     ax.spines[:].set_visible(False)
     if cell >= 0.1:
-        for lines, count in ((ax.axvline, values.shape[1]), (ax.axhline, values.shape[0])):
-            for place in range(1, count):
-                lines(place - 0.5, color="white", linewidth=0.8)
+        rows, columns = values.shape
+        ax.vlines(np.arange(1, columns) - 0.5, -0.5, rows - 0.5, color="white", linewidth=0.8)
+        ax.hlines(np.arange(1, rows) - 0.5, -0.5, columns - 0.5, color="white", linewidth=0.8)
 
 
 def on_colour(colour):
@@ -1165,7 +1166,8 @@ MOST_TOKENS = 200                                         # beyond it the cells 
 def default_input(checkpoint):
     """As many data tokens as the model was trained for, always the same."""
     vocab_size = len(checkpoint.model.src_embedding.embedding)
-    return list(np.random.default_rng(3).integers(FIRST, vocab_size, min(checkpoint.settings.get("seq_len", 8), 12)))
+    most = min(checkpoint.settings.get("seq_len", 8), 12, len(checkpoint.model.positional_encoding.pe) - 1)
+    return list(np.random.default_rng(3).integers(FIRST, vocab_size, most))
 
 
 def index_page(example, figures, kind, source):

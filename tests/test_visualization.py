@@ -1,5 +1,6 @@
 """The figures show the arrays they were given, stay readable, leave nothing open, and the command line answers in one line."""
 
+import html
 import os
 import subprocess
 import sys
@@ -308,10 +309,10 @@ def test_figure_1_without_a_model_is_the_papers_base_model():
 # ------------------------------------------------------------------------------------------------ labels and fonts
 
 
-@pytest.mark.parametrize("x, y, words", [(3, 3, "4 labels for 3"), (4, 4, "3 labels for 4")])
-def test_a_wrong_number_of_labels_is_an_error(x, y, words):
-    labels = dict(x_labels=list("abcd")[:x], y_labels=list("abcd")[:y])
-    with pytest.raises(ValueError, match=words.replace("4 labels for 3", "3 labels for 4") if x == 3 else "4 labels for 3"):
+@pytest.mark.parametrize("labels, words", [(dict(x_labels=list("abc")), r"3 labels for 4 keys \(columns\)"),
+                                           (dict(y_labels=list("abcd")), r"4 labels for 3 queries \(rows\)")])
+def test_a_wrong_number_of_labels_is_an_error(labels, words):
+    with pytest.raises(ValueError, match=words):
         vis.plot_attention_weights(weights(3, 4), **labels)
 
 
@@ -331,16 +332,15 @@ def touching(one, other):
 
 
 def assert_tidy(figure):
-    """No text leaves the page, and no label of an axis touches its neighbour."""
+    """Nothing leaves the page, and no label of an axis touches its neighbour."""
     FigureCanvasAgg(figure).draw()
-    page = figure.bbox
-    for text in figure.findobj(matplotlib.text.Text):
-        box = text.get_window_extent()
-        if text.get_text() and text.get_visible() and box.width:
-            assert box.x0 >= -1 and box.x1 <= page.width + 1 and box.y0 >= -1 and box.y1 <= page.height + 1, text
+    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert drawn.x0 >= 0 and drawn.y0 >= 0 and drawn.x1 <= width and drawn.y1 <= height, drawn
     for ax in figure.axes:
         for axis in (ax.xaxis, ax.yaxis):
-            boxes = [label.get_window_extent() for label in axis.get_ticklabels() if label.get_text()]
+            low, high = sorted(axis.get_view_interval())
+            boxes = [label.get_window_extent() for place, label in zip(axis.get_ticklocs(), axis.get_ticklabels())
+                     if label.get_text() and low <= place <= high]
             assert not any(touching(one, other) for one, other in zip(boxes, boxes[1:])), tick_labels(axis)
 
 
@@ -353,7 +353,7 @@ def test_labels_stay_on_the_page_and_apart(labels):
     assert_tidy(vis.plot_every_head(*[weights(1, 2, n, n)] * 3, labels, labels))
 
 
-@pytest.mark.parametrize("tokens", [[7], [5, 3, 9, 4, 11, 8, 7], [3 + i % 9 for i in range(60)]])
+@pytest.mark.parametrize("tokens", [[7], [3 + i % 9 for i in range(60)]])
 def test_every_figure_of_short_and_long_inputs_is_tidy(checkpoint, tokens):
     example = vis.Example.of(training.load_checkpoint(checkpoint), tokens)
     for draw, _ in vis.FIGURES.values():
@@ -471,7 +471,7 @@ def refused(capsys, *arguments):
     return err
 
 
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("kind", ["png", "svg", pytest.param("pdf", marks=pytest.mark.slow)])
 def test_all_figures_and_an_index_page(capsys, tmp_path, checkpoint, kind):
     out = tmp_path / "new" / "folder"
     status, stdout, err = run(capsys, "--checkpoint", checkpoint, "--input", "5 3 9", "--out", out, "--format", kind)
@@ -480,22 +480,19 @@ def test_all_figures_and_an_index_page(capsys, tmp_path, checkpoint, kind):
     assert "12 figures" in stdout and str(out / "index.html") in stdout and stdout.startswith("5 3 9 → ")
     page = (out / "index.html").read_text(encoding="utf-8")
     for name, (_, caption) in vis.FIGURES.items():
-        assert page.count(f'href="{name}.{kind}"') == 1 and caption in page
+        assert page.count(f'href="{name}.{kind}"') == 1 and html.escape(caption) in page
     assert page.count("<img ") == page.count(" alt=") == (0 if kind == "pdf" else 12)
     assert "http" not in page and "step 200" in page
+    if kind == "svg":
+        assert run(capsys, "--checkpoint", checkpoint, "--input", "5 3 9", "--out", tmp_path, "--format", kind)[0] == 0
+        for path in out.iterdir():
+            assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
 
 
 def test_one_figure_alone(capsys, tmp_path, checkpoint):
     status, stdout, err = run(capsys, "--checkpoint", checkpoint, "--figure", "masks", "--out", tmp_path)
     assert (status, err) == (0, "") and [path.name for path in tmp_path.iterdir()] == ["masks.png"]
     assert stdout.strip() == str(tmp_path / "masks.png")
-
-
-def test_two_runs_write_the_same_bytes(capsys, tmp_path, checkpoint):
-    for folder in ("one", "two"):
-        assert run(capsys, "--checkpoint", checkpoint, "--input", "5 3", "--out", tmp_path / folder)[0] == 0
-    for path in (tmp_path / "one").iterdir():
-        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
 
 
 def test_list_names_every_figure_without_a_checkpoint(capsys, tmp_path, monkeypatch):
@@ -574,11 +571,13 @@ def test_scripts_that_run_leftwards_get_a_line_for_source_and_one_for_answer(str
     assert notes[0] == "source: aع" and notes[1].startswith("answer: ") and len(example.notes) == 1
 
 
-def test_a_checkpoint_without_history_still_gives_the_other_figures(capsys, tmp_path):
+def test_a_checkpoint_without_history_still_gives_the_other_figures(capsys, tmp_path, monkeypatch):
     path = write_checkpoint(tmp_path / "bare.npz", history=[])
+    monkeypatch.setattr(vis, "FIGURES", {name: vis.FIGURES[name] for name in ("masks", "learning", "entropy")})
     status, _, err = run(capsys, "--checkpoint", path, "--out", tmp_path / "out")
     assert status == 0 and err == "learning was not drawn: the history is empty: no step of the training was recorded\n"
-    assert len(list((tmp_path / "out").iterdir())) == 12 and "learning" not in (tmp_path / "out/index.html").read_text()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["entropy.png", "index.html", "masks.png"]
+    assert "learning" not in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert "history is empty" in refused(capsys, "--checkpoint", path, "--figure", "learning", "--out", tmp_path / "out")
 
 
