@@ -1,7 +1,8 @@
 """The mistakes that people make here, each as a small difference to the text of ``implementation.py``.
 
 An entry holds an id, the exercise, a sentence ("Your output is exactly what you get when ..."), why it matters, where
-it was seen (a public report, or "planted"), and one or more spellings: lists of (where, old text, new text).
+it was seen (a public report, or "planted"), and one or more spellings: lists of (where, old text, new text), in which
+None as old text stands for the beginning of the function.
 """
 
 from dataclasses import dataclass
@@ -36,9 +37,8 @@ def candidates(exercise, code):
 SOFTMAX, ATTENTION = "softmax", "ScaledDotProductAttention.forward"
 ATTENTION_BACK, SOFTMAX_BACK = "ScaledDotProductAttention.backward", "softmax_backward"
 
-DIVIDE = (SOFTMAX, "e /= np.maximum(e.sum(axis=axis, keepdims=True), 1)", "e /= e.sum(axis=axis, keepdims=True)")
-PEAK = "x.max(axis=axis, keepdims=True)"
-SUM = "np.maximum(e.sum(axis=axis, keepdims=True), 1)"
+DIVIDE = (SOFTMAX, "e /= np.maximum(row_sum(e), 1)", "e /= row_sum(e)")
+SOFTMAX_GRADIENT = "y * (dout - row_sum(dout * y))"
 SCALE = "scores *= 1 / math.sqrt(Q.shape[-1])"
 MASK = "np.copyto(scores, -np.inf, where=check_mask(mask, scores.shape))"
 WEIGHTS = "A = self.attention_weights = softmax(scores)"
@@ -48,18 +48,15 @@ mistake("softmax_overflows", 1, "softmax does not take the largest score away be
         "planted", [(SOFTMAX, "np.exp(x - peak)", "np.exp(x)"), DIVIDE])
 mistake("softmax_wrong_axis", 1, "softmax sums along the wrong axis",
         "The shares of one query over its keys must sum to 1: that is the axis asked for, by default the last.",
-        "FudanNLP/fastNLP#254; zyy-2001/DisKT#6",
-        *([(SOFTMAX, PEAK, PEAK.replace("axis=axis", axis)), (SOFTMAX, SUM, SUM.replace("axis=axis", axis))]
-          for axis in ("axis=0", "axis=-2")))
+        "FudanNLP/fastNLP#254; zyy-2001/DisKT#6", [(SOFTMAX, None, "axis = 0")], [(SOFTMAX, None, "axis = -2")])
 mistake("softmax_axis_ignored", 1, "softmax always works along the last axis, whatever axis it is asked for",
-        "axis is an argument so that the same function serves every layout.", "planted",
-        [(SOFTMAX, PEAK, PEAK.replace("axis=axis", "axis=-1")), (SOFTMAX, SUM, SUM.replace("axis=axis", "axis=-1"))])
+        "axis is an argument so that the same function serves every layout.", "planted", [(SOFTMAX, None, "axis = -1")])
 mistake("softmax_over_everything", 1, "softmax divides by the sum over the whole array",
         "Every slice along axis is a distribution of its own: without axis and keepdims all of them share a single 1.",
-        "planted", [(SOFTMAX, PEAK, "x.max()"), (SOFTMAX, SUM, "e.sum()")])
+        "planted", [(SOFTMAX, "row_max(x)", "x.max()"), (SOFTMAX, "np.maximum(row_sum(e), 1)", "e.sum()")])
 mistake("softmax_not_divided", 1, "softmax returns exp(x - max) without dividing by the sum",
         "Only after the division do the shares sum to 1.", "planted",
-        [(SOFTMAX, f"e /= {SUM}", "pass")])
+        [(SOFTMAX, "e /= np.maximum(row_sum(e), 1)", "pass")])
 mistake("softmax_without_exp", 1, "softmax divides x by its sum, without exp",
         "Scores may be negative; exp makes every share positive.", "planted",
         [(SOFTMAX, "np.exp(x - peak)", "x.copy()"), DIVIDE])
@@ -161,15 +158,15 @@ mistake("caller_array_changed", 1, "an array of the caller is changed in place (
 
 mistake("softmax_backward_diagonal", 1, "softmax backward uses the diagonal of the Jacobian only",
         "Raising one score lowers every other share: dscores = A * (dA - sum(dA * A)).", "planted",
-        [(SOFTMAX_BACK, "y * (dout - (dout * y).sum(axis=axis, keepdims=True))", "y * (1 - y) * dout")],
-        [(SOFTMAX_BACK, "y * (dout - (dout * y).sum(axis=axis, keepdims=True))", "y * dout")])
+        [(SOFTMAX_BACK, SOFTMAX_GRADIENT, "y * (1 - y) * dout")],
+        [(SOFTMAX_BACK, SOFTMAX_GRADIENT, "y * dout")])
 mistake("softmax_backward_no_weight", 1, "softmax backward forgets to multiply by the weights",
         "dscores = A * (dA - sum(dA * A)): a key that is hardly seen has hardly a gradient.", "planted",
-        [(SOFTMAX_BACK, "y * (dout - (dout * y).sum(axis=axis, keepdims=True))",
-          "dout - (dout * y).sum(axis=axis, keepdims=True)")])
+        [(SOFTMAX_BACK, SOFTMAX_GRADIENT,
+          "dout - row_sum(dout * y)")])
 mistake("softmax_backward_skipped", 1, "backward goes past softmax as if it were the identity",
         "The gradient of the weights is not yet the gradient of the scores.", "planted",
-        [(SOFTMAX_BACK, "y * (dout - (dout * y).sum(axis=axis, keepdims=True))", "1 * dout")])
+        [(SOFTMAX_BACK, SOFTMAX_GRADIENT, "1 * dout")])
 mistake("dk_without_transpose", 1, "dK is dscores Q, without transposing dscores",
         "Row s of dK collects from every query that looked at key s: dscores^T Q.", "planted",
         [(ATTENTION_BACK, "heads_product(dscores.swapaxes(-1, -2), Q)", "dscores @ Q")])
@@ -301,8 +298,7 @@ mistake("mha_gradient_not_projected", 2, "dquery, dkey and dvalue are returned b
          for A, x in (("Q", "query"), ("K", "key"), ("V", "value"))])
 mistake("mha_gradients_overwritten", 2, "gradients of weights are set (=) instead of added (+=)",
         "A weight used twice collects two gradients; only zero_grad clears.", "TrenTorch/TrenTorch PR 189",
-        [(MHA_BACK, "query, key, value, context = self.take()",
-          "query, key, value, context = self.take()\nself.zero_grad()")])
+        [(MHA_BACK, None, "self.zero_grad()")])
 mistake("mha_dw_transposed", 2, "the gradients of the weights are transposed, dy^T x",
         "dW has the shape and the order of W: x^T dy.", "planted",
         [(MHA_BACK, "return (linear_backward(self.merge_heads(dQ), query, self.W_Q, self.dW_Q),",
@@ -433,7 +429,7 @@ mistake("embedding_gradient_not_scaled", 3, "backward leaves the factor sqrt(d_m
         [(EMBED_BACK, SCATTER, SCATTER.replace(" * self.scale", ""))], [(EMBED_BACK, "* self.scale", "/ self.scale")])
 mistake("embedding_gradient_overwritten", 3, "dembedding is set (=) instead of added to (+=)",
         "Gradients add up until zero_grad.", "planted",
-        [(EMBED_BACK, "tokens, = self.take()", "tokens, = self.take()\nself.dembedding[...] = 0")])
+        [(EMBED_BACK, None, "self.dembedding[...] = 0")])
 mistake("dropout_missing_in_backward", 3, "the gradient does not go back through dropout",
         "What forward hid has no gradient, and what it kept was scaled.", "ddbourgin/numpy-ml#94",
         [(POSITIONS_BACK, "self.dropout.backward(dout)", "dout")])
@@ -444,8 +440,11 @@ NORM, NORM_BACK, ADD_NORM, ADD_NORM_BACK = ("LayerNorm.forward", "LayerNorm.back
                                             "AddNorm.backward")
 FFN, FFN_BACK, ENCODER, ENCODER_BACK = ("FeedForward.forward", "FeedForward.backward", "EncoderBlock.forward",
                                         "EncoderBlock.backward")
-MEAN, VARIANCE = "x.mean(axis=-1, keepdims=True)", "(centred * centred).mean(axis=-1, keepdims=True)"
-RSTD = "1 / np.sqrt(variance + self.eps)"
+MEAN, VARIANCE = "row_mean(x)", "row_mean(centred * centred)"
+ROOT = "np.sqrt(row_mean(centred * centred) + self.eps)"
+MEAN_PATH, VARIANCE_PATH = "- row_mean(dx_hat)", "- x_hat * row_mean(dx_hat * x_hat)"
+RELU = "np.maximum(hidden, np.zeros_like(self.b1), out=hidden)"
+LAYER_1, LAYER_2 = "linear(x, self.W1, self.b1)", "linear(hidden, self.W2, self.b2)"
 FF_RESIDUAL = ("dx = dx + self.feed_forward.backward(dsublayer)", "dx = self.feed_forward.backward(dsublayer)")
 FIRST, SECOND = "x = self.norm1(x, self.self_attention(x, x, x, mask))", "return self.norm2(x, self.feed_forward(x))"
 POST = "super().forward(x + self.dropout(sublayer_output))"
@@ -453,26 +452,26 @@ POST = "super().forward(x + self.dropout(sublayer_output))"
 mistake("eps_outside_root", 4, "eps is added outside the root",
         "For tiny variances the root of eps, 0.003, and eps itself, 0.00001, are far apart.",
         "harvardnlp/annotated-transformer#122; codertimo/BERT-pytorch#30",
-        [(NORM, RSTD, "1 / (np.sqrt(variance) + self.eps)")])
+        [(NORM, ROOT, f"(np.sqrt({VARIANCE}) + self.eps)")])
 mistake("eps_missing", 4, "eps is missing",
-        "A constant vector would be divided by 0.", "planted", [(NORM, RSTD, "1 / np.sqrt(variance)")])
+        "A constant vector would be divided by 0.", "planted", [(NORM, " + self.eps", "")])
 mistake("variance_n_minus_1", 4, "the variance divides by d_model - 1",
         "Layer norm describes these features, it estimates nothing: divide by d_model (np.var does).",
         "hyunwoongko/transformer#7; hkproj/pytorch-transformer PR 31",
-        [(NORM, VARIANCE, "(centred * centred).sum(axis=-1, keepdims=True) / (x.shape[-1] - 1)")])
+        [(NORM, VARIANCE, "row_sum(centred * centred) / (x.shape[-1] - 1)")])
 mistake("norm_over_wrong_axis", 4, "layer norm takes mean and variance over the wrong axis",
         "Each position is normalised over its own features, the last axis; other positions and sequences do not "
         "matter.",
         "planted",
-        *([(NORM, MEAN, MEAN.replace("axis=-1", axis)), (NORM, VARIANCE, VARIANCE.replace("axis=-1", axis))]
+        *([(NORM, MEAN, f"x.mean({axis}, keepdims=True)"), (NORM, VARIANCE, f"(centred ** 2).mean({axis}, keepdims=True)")]
           for axis in ("axis=1", "axis=0", "axis=(0, 1)")))
 mistake("norm_over_everything", 4, "layer norm takes one mean and one variance over more than the last axis",
         "Each position is normalised on its own.", "planted",
-        *([(NORM, MEAN, MEAN.replace("axis=-1", axis)), (NORM, VARIANCE, VARIANCE.replace("axis=-1", axis))]
+        *([(NORM, MEAN, f"x.mean({axis}, keepdims=True)"), (NORM, VARIANCE, f"(centred ** 2).mean({axis}, keepdims=True)")]
           for axis in ("axis=(-2, -1)", "axis=None")))
 mistake("norm_changes_its_input", 4, "layer norm changes x in place (x -= ...)",
         "The caller still needs x, for the residual path. Make a new array.", "planted",
-        [(NORM, "centred = x - x.mean(axis=-1, keepdims=True)", "x -= x.mean(axis=-1, keepdims=True)\ncentred = x")])
+        [(NORM, f"centred = x - {MEAN}", f"x -= {MEAN}\ncentred = x")])
 mistake("gamma_missing", 4, "gamma is missing",
         "The learned scale lets a layer undo the norm where that helps.", "planted",
         [(NORM, "self.gamma * x_hat + self.beta", "x_hat + self.beta")])
@@ -488,12 +487,12 @@ mistake("gamma_and_beta_swapped", 4, "gamma and beta have changed places",
         [(NORM, "self.gamma * x_hat + self.beta", "self.beta * x_hat + self.gamma")])
 mistake("divided_by_variance", 4, "layer norm divides by the variance instead of its root",
         "After the division by the root the variance is 1.", "131250208/TPlinker-joint-extraction#37",
-        [(NORM, RSTD, "1 / (variance + self.eps)")])
+        [(NORM, ROOT, f"({VARIANCE} + self.eps)")])
 mistake("mean_not_subtracted", 4, "the mean is not taken away",
         "That is another layer (RMS norm, when the variance leaves it out too).", "planted",
         [(NORM, "centred * rstd", "x * rstd")], [(NORM, f"x - {MEAN}", "x")])
 mistake("variance_not_divided", 4, "layer norm centres x and does not divide by its spread",
-        "Half of the norm: sums of many layers would still grow.", "planted", [(NORM, RSTD, "1 + 0 * variance")])
+        "Half of the norm: sums of many layers would still grow.", "planted", [(NORM, ROOT, "1")])
 mistake("norm_without_residual", 4, "the residual is missing: only the sublayer's output is normalised",
         "x + Sublayer(x): the path round the sublayer lets gradients reach the first block.", "planted",
         [(ADD_NORM, "x + self.dropout(sublayer_output)", "self.dropout(sublayer_output)")])
@@ -515,35 +514,34 @@ mistake("dropout_in_wrong_place", 4, "dropout acts on the sum, on x or on the re
         [(ADD_NORM, "x + self.dropout(sublayer_output)", "self.dropout(x) + sublayer_output")],
         [(ADD_NORM, POST, "self.dropout(super().forward(x + sublayer_output))")])
 mistake("relu_missing", 4, "the ReLU is missing",
-        "Without it, two linear layers are one.", "planted", [(FFN, "np.maximum(hidden, 0, out=hidden)", "pass")])
+        "Without it, two linear layers are one.", "planted", [(FFN, RELU, "pass")])
 mistake("relu_after_second", 4, "the ReLU comes after the second layer",
         "max(0, x W1 + b1) W2 + b2: it stands between the two. After them it would forbid negative outputs.", "planted",
-        [(FFN, "np.maximum(hidden, 0, out=hidden)", "pass"),
-         (FFN, "linear(dropped, self.W2, self.b2)", "np.maximum(linear(dropped, self.W2, self.b2), 0)")])
+        [(FFN, RELU, "pass"), (FFN, LAYER_2, f"np.maximum({LAYER_2}, 0)")])
 mistake("relu_after_both", 4, "there is a ReLU after the second layer too",
         "The sublayer's output is added to x: it must be able to be negative.", "planted",
-        [(FFN, "linear(dropped, self.W2, self.b2)", "np.maximum(linear(dropped, self.W2, self.b2), 0)")])
+        [(FFN, LAYER_2, f"np.maximum({LAYER_2}, 0)")])
 mistake("another_activation", 4, "the activation is not a ReLU",
         "3.3 takes max(0, x). Absolute value, sigmoid, tanh and GELU are other choices.", "planted",
-        *([(FFN, "np.maximum(hidden, 0, out=hidden)", f"hidden = {f}")]
+        *([(FFN, RELU, f"hidden = {f}")]
           for f in ("np.abs(hidden)", "1 / (1 + np.exp(-hidden))", "np.tanh(hidden)", "-np.minimum(hidden, 0)",
                     "np.where(hidden > 0, hidden, 0.01 * hidden)", "hidden / (1 + np.exp(-hidden))",
                     "0.5 * hidden * (1 + np.tanh(math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden ** 3)))")))
 mistake("first_bias_missing", 4, "b1 is missing", "max(0, x W1 + b1): it decides where each unit begins to act.",
         "planted",
-        [(FFN, "linear(x, self.W1, self.b1)", "linear(x, self.W1)")])
+        [(FFN, LAYER_1, "linear(x, self.W1)")])
 mistake("second_bias_missing", 4, "b2 is missing", "max(0, x W1 + b1) W2 + b2.", "planted",
-        [(FFN, "linear(dropped, self.W2, self.b2)", "linear(dropped, self.W2)")])
+        [(FFN, LAYER_2, "linear(hidden, self.W2)")])
 mistake("biases_missing", 4, "both biases are missing", "max(0, x W1 + b1) W2 + b2.", "planted",
-        [(FFN, "linear(x, self.W1, self.b1)", "linear(x, self.W1)"),
-         (FFN, "linear(dropped, self.W2, self.b2)", "linear(dropped, self.W2)")])
+        [(FFN, LAYER_1, "linear(x, self.W1)"),
+         (FFN, LAYER_2, "linear(hidden, self.W2)")])
 mistake("bias_after_relu", 4, "b1 is added after the ReLU",
         "The bias moves the point at which a unit begins to act, so it belongs inside max(0, ...).", "planted",
-        [(FFN, "linear(x, self.W1, self.b1)", "linear(x, self.W1)"),
-         (FFN, "dropped = self.dropout(hidden)", "hidden = hidden + self.b1\ndropped = self.dropout(hidden)")])
+        [(FFN, LAYER_1, "linear(x, self.W1)"),
+         (FFN, RELU, f"{RELU}\nhidden += self.b1")])
 mistake("residual_in_feed_forward", 4, "the feed-forward layer adds x to its output",
         "The residual path belongs to Add & Norm, outside.", "planted",
-        [(FFN, "return linear(dropped, self.W2, self.b2)", "return x + linear(dropped, self.W2, self.b2)")])
+        [(FFN, f"return {LAYER_2}", f"return x + {LAYER_2}")])
 PRE_NORM = ("h = LayerNorm.forward(self.norm1, x)\nx = x + self.self_attention(h, h, h, mask)",
             "return x + self.feed_forward(LayerNorm.forward(self.norm2, x))")
 mistake("pre_norm", 4, "the norm comes before each sublayer (pre-norm)",
@@ -587,14 +585,14 @@ mistake("residual_twice", 4, "x is added once more outside Add & Norm",
 
 mistake("norm_backward_no_variance_path", 4, "layer norm's backward forgets that the variance depends on x",
         "x reaches the output by three paths: directly, through the mean, through the variance.", "planted",
-        [(NORM_BACK, "- x_hat * (dx_hat * x_hat).mean(axis=-1, keepdims=True)", "- 0")])
+        [(NORM_BACK, VARIANCE_PATH, "")])
 mistake("norm_backward_no_mean_path", 4, "layer norm's backward forgets that the mean depends on x",
         "x reaches the output by three paths: directly, through the mean, through the variance.", "planted",
-        [(NORM_BACK, "- dx_hat.mean(axis=-1, keepdims=True)", "- 0")])
+        [(NORM_BACK, MEAN_PATH, "")])
 mistake("norm_backward_direct_path_only", 4, "layer norm's backward treats mean and variance as constants",
         "Both depend on x, and each adds a term.", "planted",
-        [(NORM_BACK, "- dx_hat.mean(axis=-1, keepdims=True)", "- 0"),
-         (NORM_BACK, "- x_hat * (dx_hat * x_hat).mean(axis=-1, keepdims=True)", "- 0")])
+        [(NORM_BACK, MEAN_PATH, ""),
+         (NORM_BACK, VARIANCE_PATH, "")])
 mistake("norm_backward_no_gamma", 4, "layer norm's backward leaves gamma out of dx",
         "x_hat was multiplied by gamma, so its gradient is dout * gamma.", "planted",
         [(NORM_BACK, "dx_hat = dout * self.gamma", "dx_hat = dout")])
@@ -603,7 +601,7 @@ mistake("norm_backward_no_rstd", 4, "layer norm's backward does not divide by th
         [(NORM_BACK, "return rstd * (", "return (")])
 mistake("dgamma_without_x_hat", 4, "dgamma sums dout instead of dout * x_hat",
         "gamma multiplies x_hat: that is what stands beside dout in its gradient.", "planted",
-        [(NORM_BACK, "rows(dout * x_hat).sum(axis=0)", "rows(dout).sum(axis=0)")])
+        [(NORM_BACK, "column_sum(dout * x_hat)", "column_sum(dout)")])
 mistake("add_norm_backward_residual_dropped", 4, "Add & Norm hands the gradient back to one side of the sum only",
         "A sum passes its gradient on to both sides.", "planted",
         [(ADD_NORM_BACK, "return dx, self.dropout.backward(dx)", "return 0 * dx, self.dropout.backward(dx)")],

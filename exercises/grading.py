@@ -96,10 +96,12 @@ class Grading:
             guilty = [name for name in part.rests_on if self.states[name] == "wrong"]
             inherited = tuple(change for name in part.rests_on for _, changes in self.found.get(name, ())
                               for change in changes)
-            mistakes = diagnose(self.exercise, observed, candidates(self.exercise, part.code), inherited)
-            if inherited and not mistakes:
-                alone = diagnose(self.exercise, observed, candidates(self.exercise, part.code))
-                inherited, mistakes = ((), alone) if alone else (inherited, mistakes)
+            own = candidates(self.exercise, part.code)
+            mistakes = diagnose(self.exercise, observed, own, inherited)
+            if mistakes is None and inherited:                 # or this part does not use the part that is wrong
+                mistakes = diagnose(self.exercise, observed, own)
+                inherited = inherited if mistakes is None else ()
+            mistakes = mistakes or []
         self.found[part.name] = mistakes
         for check, outcome, good, unwritten in zip(*zip(*observed), right, todo) if observed else ():
             if good:

@@ -88,7 +88,7 @@ class DoesNotApply(ValueError):
 
 
 def changed_source(name, changes):
-    """The source of a definition after changes, each (where, old, new) with old found exactly once there."""
+    """The source of a definition after changes, each (where, old, new): old stands there once, or is None for the start."""
     pieces = split_class(name)
     for where, old, new in changes:
         top, _, method = where.partition(".")
@@ -99,12 +99,22 @@ def changed_source(name, changes):
                 break
         else:
             raise DoesNotApply(where)
+        if old is None:
+            old = first_statement(text)
+            new = f"{new}\n{old}"
         if text.count(old) != 1:
             raise DoesNotApply(f"{where}: {old!r} is there {text.count(old)} times")
         line_start = text.rfind("\n", 0, text.index(old)) + 1
         indent = " " * (len(text[line_start:]) - len(text[line_start:].lstrip()))
         pieces[i] = (piece, text.replace(old, textwrap.indent(new, indent).strip() if "\n" in new else new))
     return "".join(text for _, text in pieces)
+
+
+def first_statement(function):
+    """The first line of a function's body that is no docstring."""
+    body = ast.parse(textwrap.dedent(function)).body[0].body
+    line = next(node.lineno for node in body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)))
+    return function.splitlines()[line - 1].strip()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -189,7 +199,7 @@ def agree(got, want, names, exact_zeros=False):
 
 
 def diagnose(exercise, observed, candidates, inherited=()):
-    """The mistakes that explain what was observed, as a list of (mistake, changes).
+    """The mistakes that explain what was observed, as a list of (mistake, changes); None when there is no explanation.
 
     observed: [(check, outcome)] of one part, in order. candidates: [(mistake, changes)] that may sit in this part.
     inherited: changes found in parts that this one rests on. One mistake that explains everything is preferred to two;
@@ -219,11 +229,11 @@ def diagnose(exercise, observed, candidates, inherited=()):
         return []
     singles = [[pair] for pair in candidates if explains(pair[1], observed) and shows(pair[1], observed)]
     if singles:
-        return only(singles) or []
+        return only(singles)
     pairs = [[a, b] for a, b in itertools.combinations(candidates, 2)
              if a[0].id != b[0].id and explains((*a[1], *b[1]), observed) and shows((), observed)]
     if pairs:
-        return only(pairs) or []
+        return only(pairs)
     found, settled = [], []
     for check, outcome in observed:
         so_far = tuple(change for _, changes in found for change in changes)
@@ -236,7 +246,7 @@ def diagnose(exercise, observed, candidates, inherited=()):
                 continue
             found += answer
         settled.append((check, outcome))
-    return found
+    return found or None
 
 
 def refuted(changes, exercise, observed, inherited):

@@ -5,6 +5,7 @@ sets its limits, loads the submission, and then answers requests. A request name
 arrays, which the grader draws after the submission was loaded. Nothing is compared here, so there is nothing to patch.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -333,10 +334,15 @@ class GlobalState:
         return notes
 
 
+@functools.cache
+def compiled(source):
+    return compile(source, "implementation.py", "exec")
+
+
 def prepare_library(source, hidden):
     """The module ``implementation`` from the source without the names in hidden."""
     module = types.ModuleType("implementation")
-    exec(compile(source, "implementation.py", "exec"), vars(module))
+    exec(compiled(source), vars(module))
 
     def missing(name):
         reason = "rests on what this exercise asks for, so it is absent while grading" if name in hidden else "is missing"
