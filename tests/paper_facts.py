@@ -31,6 +31,10 @@ QUOTED = {
     "3.1": "section, and GPT-3's operations", "1.65": "3.3e18 / 2e10, five years",
     "9.21": "ln 10000", "0.036": "9.21 * 2 / 512", "1.0027": "a slip in circulation",
     "0.84": "the same slip", "0.55": "the same slip", "62832": "10000 * 2 pi",
+    "1706.03762": "the paper's number", "4.1": "He et al. 2015, the section", "3.11": "the oldest Python",
+    "1000": "held-out sequences", "0.5": "an exponent", "63.0": "table3.py, million",
+    "214.2": "table3.py, million", "10000": "train_minimal.MAX_STEPS, and the base of the positions",
+    "0.91": "0.9 + 0.1 / 12: what label smoothing asks for at 12 tokens",
     "1.4": "a loss near the least possible one", "3072": "6 * 512",
 }
 

@@ -43,6 +43,19 @@ def write_table3():
     return printed.getvalue()
 
 
+def write_models():
+    """Base and big, as the paper has them (table 3, 5.2, 5.3), with the weights counted here."""
+    rows = []
+    for name, paper, P_drop, steps in ("base", 65, 0.1, 100_000), ("big", 213, 0.3, 300_000):
+        sizes = table3.BASE | next(change for row, change, _ in table3.ROWS if row == name)
+        N, d_model, d_ff, h = (sizes[key] for key in ("N", "d_model", "d_ff", "h"))
+        rows.append(f"| {name} | {N} | {d_model} | {d_ff} | {h} | {d_model // h} | {P_drop} | 0.1 | {steps:,} | 4000 | "
+                    f"{paper} million | {table3.counted(**sizes):,} |")
+    return "\n".join([
+        "| | N | d_model | d_ff | h | d_k | P_drop | eps_ls | steps | warm-up | weights, paper | weights, here |",
+        "| --- |" + " ---: |" * 11, *rows]) + "\n"
+
+
 def write_sizes():
     """Lines of the files that a reader reads."""
     files = {"implementation.py": "the model, forward and backward", "optimisation.py": "loss, Adam, schedule",
@@ -96,6 +109,7 @@ def write_words():
 PARTS = {
     "README.md": {"results": write_results, "words": write_words, "help": write_help, "sizes": write_sizes},
     "paper_notes.md": {"table3": write_table3},
+    "CHEATSHEET.md": {"models": write_models},
 }
 
 

@@ -1,0 +1,127 @@
+"""Falsify the texts: change one number, operator or polarity at a time, and see whether the tests notice.
+
+    python tests/red_team_documents.py              30 edits, drawn at random with a fixed seed
+    python tests/red_team_documents.py --edits 200 --seed 7
+
+Each edit runs that document's blocks again, and the check that every number of the prose has a source. Edits are drawn
+from code, outputs, prose and equations alike. Free choices are left alone, since another value is as true: seeds and
+sizes of random test data, and numbers inside links and generated parts (the latter have a test of their own).
+"""
+
+import argparse
+import ast
+import re
+import sys
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import numpy as np                                                                                   # noqa: E402
+
+import documents                                                                                     # noqa: E402
+import test_documents                                                                                # noqa: E402
+
+PATHS = ("README.md", "paper_notes.md", "CHEATSHEET.md")
+SWAPS = {" + ": " - ", " - ": " + ", " * ": " / ", " / ": " * ", " < ": " >= ", " > ": " <= ", " == ": " != ",
+         " and ": " or ", "True": "False", "False": "True", "np.sin": "np.cos", "np.cos": "np.sin", "max(": "min(",
+         "min(": "max(", "argmax": "argmin", " ** -": " ** ", ".sum(": ".mean(", ".mean(": ".sum(", " >> ": " << ",
+         " | ": " & ", "~": "", " @ ": " * ", r"\sqrt": "", r"\sin": r"\cos", r"\cos": r"\sin", r"\max": r"\min"}
+SWAP = re.compile("|".join(map(re.escape, SWAPS)))
+NUMBER = re.compile(r"(?<![\w.#^])\d[\d,_]*(?:\.\d+)?(?:e-?\d+)?(?![\w])")
+FREE = re.compile(r"rng=\d+|default_rng\([\d_]*\)|size=\([^)]*\)|(?:dropout_p|max_len|eps)=[\d.e-]+|np\.(?:ones|zeros)\(\([^)]*\)|"
+                  r"atol=[\d.e-]+|rtol=[\d.e-]+|strict=True|#.*")
+SKIPPED = re.compile(r"\]\([^)]*\)|https?://\S+|<!-- ([\w-]+): begin -->.*?<!-- \1: end -->|`[^`\n]*`|<[^>]*>|^#.*?$|^\| 20.*?$",
+                     re.S | re.M)
+
+
+def changed_number(match):
+    """Another number of the same kind: one digit, not the first unless it is alone, goes up by one."""
+    text = match[0]
+    place = [i for i, character in enumerate(text.split("e")[0]) if character.isdigit()][-1]
+    digit = str((int(text[place]) + 1) % 10)
+    return text[:place] + digit + text[place + 1:]
+
+
+def candidates(path):
+    """(start, end, replacement, kind) of every edit that makes the document say something else."""
+    text, found = documents.read(path), []
+    blocks = [(match.start(4), match.end(4), match[3]) for match in documents.FENCE.finditer(text)]
+    generated = [(match.start(), match.end()) for match in documents.GENERATED.finditer(text)]
+    inside = lambda place, spans: any(start <= place < end for start, end, *_ in spans)              # noqa: E731
+    free = [(match.start(), match.end()) for match in FREE.finditer(text) if inside(match.start(), blocks)]
+    equations = [(match.start(), match.end()) for match in re.finditer(r"\$\$.*?\$\$", text, re.S)]
+    skipped = [(match.start(), match.end()) for match in SKIPPED.finditer(text) if not inside(match.start(), blocks)]
+    for match in NUMBER.finditer(text):
+        in_block = inside(match.start(), blocks)
+        if inside(match.start(), [*free, *generated]) or (not in_block and inside(match.start(), skipped)):
+            continue
+        digits = re.sub(r"\D", "", match[0])
+        worth = in_block or inside(match.start(), equations) or (
+            (len(digits) > 2 or "." in match[0]) and not re.fullmatch(r"(19|20)\d\d", digits)
+            and test_documents.normal(match[0]) not in test_documents.SECTIONS)
+        if worth:
+            found.append((match.start(), match.end(), changed_number(match), "block" if in_block else "prose"))
+    for match in SWAP.finditer(text):
+        if (inside(match.start(), [b for b in blocks if b[2] == "python"]) or inside(match.start(), equations)) \
+                and not inside(match.start(), [*free, *generated]):
+            found.append((match.start(), match.end(), SWAPS[match[0]], "operator"))
+    return [edit for edit in found if not is_inside_a_bash_block(edit, blocks)]
+
+
+def is_inside_a_bash_block(edit, blocks):
+    return any(start <= edit[0] < end and language == "bash" for start, end, language in blocks)
+
+
+def noticed(path, text):
+    """What notices the edited text: the blocks, the numbers of the prose, or the equations; None when nothing does."""
+    if test_documents.documents_without_source(text):
+        return "a number without a source"
+    if set(test_documents.equations(text)) - set(test_documents.paper_facts.EQUATIONS):
+        return "an unknown equation"
+    try:
+        for language, body in documents.fences(text):
+            if language == "python":
+                ast.parse(body)
+    except SyntaxError:
+        return "a syntax error"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        complaints = documents.run(documents.load(path, text), stop=True)
+    return complaints[0].splitlines()[0][:90] if complaints else None
+
+
+def attack(edits, seed):
+    """A row for each edit: document, line, what was changed into what, and what noticed it (None: nothing)."""
+    rng, rows = np.random.default_rng(seed), []
+    pools = {path: candidates(path) for path in PATHS}
+    sizes = {path: min(len(pools[path]), max(2, edits * (1 if path == "README.md" else 4) // 9)) for path in PATHS}
+    for path in PATHS:
+        text = documents.read(path)
+        for i in rng.choice(len(pools[path]), sizes[path], replace=False):
+            start, end, replacement, kind = pools[path][i]
+            line_start, line_end = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+            edited = text[:start] + replacement + text[end:]
+            rows.append((path, text.count("\n", 0, start) + 1, kind, text[start:end].strip(), replacement.strip(),
+                         noticed(path, edited), text[line_start:line_end].strip()[:100]))
+            print(".x"[rows[-1][5] is None], end="", flush=True, file=sys.stderr)
+    print(file=sys.stderr)
+    return rows
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--edits", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args(argv)
+    rows = attack(arguments.edits, arguments.seed)
+    for path, line, kind, before, after, by, source in rows:
+        print(f"{path}:{line} {kind}: {before} -> {after}: {by or 'NOT NOTICED in: ' + source}")
+    share = sum(row[5] is not None for row in rows) / len(rows)
+    print(f"{share:.1%} of {len(rows)} edits noticed")
+    return 0 if share >= 0.95 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
