@@ -7,8 +7,8 @@ import pytest
 
 from gradient_check import shake
 from implementation import FeedForward, Layer, Transformer, create_causal_mask, create_padding_mask
-from train_minimal import (Adam, CheckpointError, CrossEntropyLoss, average_checkpoints, compute_accuracy,
-                           load_checkpoint, save_checkpoint, warmup_schedule)
+from train_minimal import (Adam, CheckpointError, CrossEntropyLoss, average_checkpoints, build_model, compute_accuracy,
+                           load_checkpoint, make_masks, save_checkpoint, shift_target, warmup_schedule)
 
 pytestmark = pytest.mark.mutants
 
@@ -241,6 +241,28 @@ def test_training_lowers_the_loss_of_a_batch_to_its_floor(tie_embeddings):
     q = np.array([1 - eps + eps / V] + [eps / V] * (V - 1))
     floor = -(q * np.log(q)).sum()
     assert floor < value < floor + 0.02
+
+
+def test_the_decoder_reads_the_tokens_before_the_one_it_predicts():
+    """3.1: the output embeddings are offset by one position; and padding and future are hidden from it."""
+    tgt_in, tgt_out = shift_target(TGT)
+    assert tgt_in.tolist() == [[1, 3, 3, 4], [1, 5, 2, 0], [1, 6, 2, 0]]
+    assert tgt_out.tolist() == [[3, 3, 4, 2], [5, 2, 0, 0], [6, 2, 0, 0]]
+    src_mask, tgt_mask = make_masks(SRC, tgt_in)
+    np.testing.assert_array_equal(src_mask[:, 0, 0], SRC == 0)
+    assert src_mask.shape == (3, 1, 1, 6) and tgt_mask.shape == (3, 1, 4, 4)
+    for b, query, key in np.ndindex(3, 4, 4):
+        assert tgt_mask[b, 0, query, key] == (key > query or tgt_in[b, key] == 0)
+
+
+def test_a_model_is_built_from_settings():
+    """n_layers in each stack, and d_ff = 4 d_model as in the paper."""
+    settings = dict(vocab_size=7, d_model=8, n_heads=2, n_layers=3, dropout=0.2, tie_embeddings=True)
+    model = build_model(settings, rng=0)
+    assert len(model.encoder_layers) == len(model.decoder_layers) == 3
+    assert model.encoder_layers[0].feed_forward.W1.shape == (8, 32) and model.encoder_layers[0].norm1.dropout.p == 0.2
+    assert model.output_projection.base is not None and model.src_embedding.embedding.shape == (7, 8)
+    assert model.dtype == np.float32 and build_model(settings, rng=0, dtype=np.float64).dtype == np.float64
 
 
 # ------------------------------------------------------------------------------------------------ checkpoints, 6.1

@@ -1,0 +1,374 @@
+"""Break the code in many small ways and count what the tests notice.
+
+    python tests/mutate.py --kept            the wrong lines of mutants.py, all of which must be killed
+    python tests/mutate.py                   every small change of the syntax tree; writes mutation_report.md
+    python tests/mutate.py --match softmax   only those whose place or text contains the word; writes nothing
+
+Each mutant stands in a copy of the code of its own and meets the tests marked ``mutants``, which stop at the first
+failure. The automatic pass changes signs, operators, comparisons, conditions, constants, axes, transposes and
+functions, and drops statements, all over the model, the loss, Adam, the schedule and decoding. A mutant that survives
+must stand in SURVIVORS with the reason why no test can or should notice it; at least 95 % must be killed.
+"""
+
+import argparse
+import ast
+import contextlib
+import copy
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy                                                     # noqa: F401  imported once for all the forked children
+import pytest
+import threadpoolctl                                             # noqa: F401
+import tqdm                                                      # noqa: F401
+
+from mutants import MUTANTS
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORT = ROOT / "tests" / "mutation_report.md"
+AUTOMATIC = ["implementation.py", "optimisation.py", "decoding.py"]
+SECONDS = 120                                                    # a mutant that takes longer loops for ever: killed
+BYTES = 6 * 2**30
+
+# The tests marked ``mutants`` live in these files; each kind of mutant meets first those that most often notice it.
+TESTS = ["test_golden.py", "test_pitfalls.py", "test_gradients.py", "test_contract.py", "test_paper.py",
+         "test_optimisation.py", "test_decoding.py"]
+FIRST = {"optimisation.py": "test_optimisation.py", "decoding.py": "test_decoding.py",
+         "training_data.py": "test_contract.py", "train_minimal.py": "test_optimisation.py"}
+
+# "file, function: before -> after": why it is no fault of the tests that this change goes unnoticed.
+SURVIVORS = {}
+
+
+# ------------------------------------------------------------------------------------------------- the automatic pass
+
+
+OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
+             ast.FloorDiv: ast.Div, ast.Mod: ast.FloorDiv, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr}
+COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+               ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}
+FUNCTIONS = {"maximum": "minimum", "max": "min", "min": "max", "argmax": "argmin", "argsort": "sort", "sin": "cos",
+             "cos": "sin", "sum": "mean", "mean": "sum", "any": "all", "all": "any", "exp": "log", "log": "exp",
+             "zeros": "ones", "ones": "zeros", "triu": "tril", "zeros_like": "ones_like", "empty": "zeros",
+             "sqrt": "abs", "uniform": "normal"}
+STATEMENTS = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.If, ast.For, ast.Break)
+
+
+def replacements(node):
+    """The nodes that may stand in the place of this one, each with a small error."""
+    def changed(**fields):
+        other = copy.copy(node)
+        for name, value in fields.items():
+            setattr(other, name, value)
+        return other
+
+    if isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) in OPERATORS:
+        yield changed(op=OPERATORS[type(node.op)]())
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+        yield changed(left=node.right, right=node.left)
+    if isinstance(node, ast.AugAssign):
+        yield ast.Assign(targets=[node.target], value=node.value, lineno=node.lineno)
+    if isinstance(node, ast.UnaryOp) and not isinstance(node.operand, ast.Constant):
+        yield node.operand
+    if isinstance(node, ast.Compare):
+        for i, op in enumerate(node.ops):
+            yield changed(ops=[*node.ops[:i], COMPARISONS[type(op)](), *node.ops[i + 1:]])
+    if isinstance(node, ast.BoolOp):
+        yield changed(op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+    if isinstance(node, (ast.If, ast.IfExp)):
+        yield changed(test=ast.UnaryOp(op=ast.Not(), operand=node.test))
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, bool):
+            yield changed(value=not node.value)
+        elif isinstance(node.value, (int, float)):
+            yield changed(value=node.value + 1)
+            if node.value not in (0, 1):
+                yield changed(value=-node.value)
+    if isinstance(node, ast.Attribute):
+        if node.attr == "T":
+            yield node.value
+        elif node.attr in FUNCTIONS and isinstance(node.ctx, ast.Load):
+            yield changed(attr=FUNCTIONS[node.attr])
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
+        if name == "swapaxes":
+            yield node.func.value
+        elif isinstance(node.func, ast.Name) and name in FUNCTIONS:
+            yield changed(func=ast.Name(id=FUNCTIONS[name], ctx=ast.Load()))
+        elif name in ("reversed", "abs", "float"):
+            yield node.args[0]
+        for i, keyword in enumerate(node.keywords):
+            if keyword.arg not in ("dtype", "rng", None) and not isinstance(keyword.value, ast.Constant):
+                yield changed(keywords=[*node.keywords[:i], *node.keywords[i + 1:]])
+    if isinstance(node, ast.Slice) and node.lower is None and node.upper is not None:
+        yield changed(lower=node.upper, upper=None)
+    if isinstance(node, STATEMENTS) and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+        yield ast.Pass()
+
+
+def places(tree):
+    """(function, statement, path of (field, index) from the root) of every node that may be changed."""
+    def walk(node, path, function, statement):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            function = f"{function}.{node.name}" if function else node.name
+            statement = None
+        elif isinstance(node, ast.stmt):
+            statement = node
+        if isinstance(node, ast.JoinedStr) or isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            return
+        yield function, statement, path
+        for field, value in ast.iter_fields(node):
+            if field in ("decorator_list", "bases", "annotation", "returns"):
+                continue
+            if isinstance(value, list):
+                for i, item in enumerate(value):
+                    if isinstance(item, ast.AST):
+                        yield from walk(item, path + [(field, i)], function, statement)
+            elif isinstance(value, ast.AST):
+                yield from walk(value, path + [(field, None)], function, statement)
+
+    yield from walk(tree, [], "", None)
+
+
+def at(tree, path):
+    for field, i in path:
+        tree = getattr(tree, field) if i is None else getattr(tree, field)[i]
+    return tree
+
+
+def put(tree, path, node):
+    parent, (field, i) = at(tree, path[:-1]), path[-1]
+    if i is None:
+        setattr(parent, field, node)
+    else:
+        getattr(parent, field)[i] = node
+
+
+def first_line(node):
+    """A statement as one line of text, without the body of an if or a loop."""
+    text = ast.unparse(ast.fix_missing_locations(node))
+    return " ".join(text.split("\n")[0].split()) if isinstance(node, (ast.If, ast.For, ast.With)) else " ".join(text.split())
+
+
+def automatic_mutants(file):
+    """(name, file, line, the whole wrong source) of every small change, without repetitions."""
+    source = (ROOT / file).read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    seen = {ast.unparse(tree)}
+    for function, statement, path in places(tree):
+        if not path or not function:
+            continue
+        original = at(tree, path)
+        for replacement in replacements(original):
+            before = first_line(copy.deepcopy(statement)) if statement is not None else "signature"
+            put(tree, path, replacement)
+            try:
+                wrong = ast.unparse(ast.fix_missing_locations(tree))
+                if original is statement:
+                    after = first_line(copy.deepcopy(replacement))
+                else:
+                    after = first_line(copy.deepcopy(statement)) if statement is not None else \
+                        f"{ast.unparse(original)} becomes {ast.unparse(replacement)}"
+            finally:
+                put(tree, path, original)
+            if wrong not in seen:
+                seen.add(wrong)
+                name = f"{file}, {function}: {before} -> {'(dropped)' if after == 'pass' else after}"
+                yield name, file, getattr(original, "lineno", 0), wrong
+
+
+def kept_mutants():
+    for name, file, old, new in MUTANTS:
+        source = (ROOT / file).read_text(encoding="utf-8")
+        if source.count(old) != 1:
+            raise SystemExit(f"mutants.py, {name!r}: its text stands {source.count(old)} times in {file}, not once")
+        yield name, file, source[:source.index(old)].count("\n") + 1, source.replace(old, new)
+
+
+# ------------------------------------------------------------------------------------------------------ the runner
+
+
+class FirstFailure:
+    """A pytest plugin that remembers which test failed first."""
+
+    def __init__(self):
+        self.name = None
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed and self.name is None:
+            self.name = report.nodeid.removeprefix("tests/")
+
+    def pytest_collectreport(self, report):
+        if report.failed and self.name is None:
+            self.name = f"{report.nodeid.removeprefix('tests/')} (import)"
+
+
+class Workplace:
+    """A copy of the code and its tests, in which one mutant after another is tried."""
+
+    def __init__(self, parent, number):
+        self.path = Path(parent) / f"copy{number}"
+        (self.path / "tests").mkdir(parents=True)
+        for source in [*ROOT.glob("*.py"), ROOT / "pyproject.toml"]:
+            shutil.copy2(source, self.path)
+        for source in (ROOT / "tests").glob("*.py"):
+            if source.name in TESTS or not source.name.startswith("test_"):
+                shutil.copy2(source, self.path / "tests")
+        shutil.copytree(ROOT / "tests" / "golden", self.path / "tests" / "golden")
+
+    def run(self, mutant):
+        """Fork a child that runs the tests on the mutant (or on the code as it is); its process number."""
+        name, file, _, wrong = mutant or ("", AUTOMATIC[0], 0, None)
+        if mutant:
+            (self.path / file).write_text(wrong, encoding="utf-8")
+        child = os.fork()
+        if child == 0:
+            self.in_child(file, remember=not mutant)
+        return child
+
+    def in_child(self, file, remember):
+        status = 3
+        try:
+            signal.alarm(SECONDS)
+            resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+            os.chdir(self.path)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1), os.dup2(nowhere, 2)
+            sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() not in (ROOT, ROOT / "tests")]
+            for module in ("mutants", "mutate"):
+                sys.modules.pop(module, None)
+            sys.dont_write_bytecode = not remember           # compiled tests are kept once, compiled mutants never
+            first, failure = FIRST.get(file, TESTS[0]), FirstFailure()
+            for tests in [[first], [test for test in TESTS if test != first]]:         # most need only the first file
+                status = pytest.main(["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-m", "mutants and not slow",
+                                      *(f"tests/{test}" for test in tests)], plugins=[failure])
+                if status != 0:
+                    break
+            Path("killed_by").write_text(failure.name or "", encoding="utf-8")
+        finally:
+            os._exit(int(status))
+
+    def finish(self, mutant, status):
+        """(killed, by which test) after the child has ended with this wait status; puts the right code back."""
+        report = self.path / "killed_by"
+        by = report.read_text(encoding="utf-8") if report.exists() else ""
+        report.unlink(missing_ok=True)
+        if mutant:
+            shutil.copy2(ROOT / mutant[1], self.path)
+        for compiled in self.path.glob("__pycache__/*"):
+            compiled.unlink()
+        if os.WIFSIGNALED(status):
+            return True, "takes too long" if os.WTERMSIG(status) == signal.SIGALRM else "ends the program"
+        code = os.WEXITSTATUS(status)
+        if code in (0, 5):
+            return code == 5, by
+        return True, by or "the tests cannot be loaded"
+
+
+def run_mutants(mutants, jobs, progress=lambda *_: None):
+    """[(mutant, killed, by)] in the order given. The code as it is must pass first."""
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="mutants-") as parent:
+        free = [Workplace(parent, number) for number in range(jobs)]
+        for place in free:
+            _, status = os.waitpid(place.run(None), 0)
+            killed, by = place.finish(None, status)
+            if killed:
+                raise SystemExit(f"the tests fail without any change: {by}")
+        busy, waiting = {}, list(enumerate(mutants))[::-1]
+        try:
+            while waiting or busy:
+                while waiting and free:
+                    place, (number, mutant) = free.pop(), waiting.pop()
+                    busy[place.run(mutant)] = place, number, mutant
+                child, status = os.wait()
+                place, number, mutant = busy.pop(child)
+                results[number] = (mutant, *place.finish(mutant, status))
+                free.append(place)
+                progress(len(results), results[number])
+        finally:
+            for child in busy:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+    return [results[number] for number in sorted(results)]
+
+
+# ------------------------------------------------------------------------------------------------------ the report
+
+
+def escape(text):
+    return text.replace("|", "\\|")
+
+
+def write_report(results, seconds):
+    killed, total = Counter(), Counter()
+    for (_, file, _, _), dead, _ in results:
+        total[file] += 1
+        killed[file] += dead
+    lines = ["# What the tests notice", "",
+             "Written by `python tests/mutate.py`: every small change of the syntax tree of these files, each met by the "
+             "tests marked `mutants`.", "",
+             "| file | mutants | killed | share |", "| --- | ---: | ---: | ---: |"]
+    for file in total:
+        lines.append(f"| `{file}` | {total[file]} | {killed[file]} | {killed[file] / total[file]:.1%} |")
+    everything, dead = total.total(), killed.total()
+    lines.append(f"| all | {everything} | {dead} | {dead / everything:.1%} |")
+    lines += ["", f"The pass took {seconds / 60:.0f} minutes.", "", "## Survivors", "",
+              "| where | change | why it survives |", "| --- | --- | --- |"]
+    for (name, file, line, _), dead, _ in results:
+        if not dead:
+            where, change = name.split(": ", 1)
+            lines.append(f"| `{where}` | `{escape(change)}` | {SURVIVORS.get(name, 'not yet explained')} |")
+    by = Counter(by.split("::")[0] for _, dead, by in results if dead)
+    lines += ["", "## Who killed them", "", "The first test file to notice; the order is that of `TESTS` in `mutate.py`.", "",
+              "| file | mutants |", "| --- | ---: |"]
+    lines += [f"| `{name}` | {count} |" for name, count in by.most_common()]
+    REPORT.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--kept", action="store_true", help="the list of mutants.py instead of the automatic pass")
+    parser.add_argument("--match", default="", help="only mutants whose name contains this text; writes no report")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time (default: all cores)")
+    parser.add_argument("--json", metavar="PATH", help="write [[name, killed, by], ...] here")
+    options = parser.parse_args(argv)
+
+    mutants = list(kept_mutants() if options.kept else (m for file in AUTOMATIC for m in automatic_mutants(file)))
+    mutants = [mutant for mutant in mutants if options.match in mutant[0]]
+    start = time.monotonic()
+
+    def progress(done, result):
+        (name, _, line, _), dead, by = result
+        if not dead:
+            print(f"survives: {name} (line {line})", flush=True)
+        if done % 50 == 0:
+            print(f"{done} of {len(mutants)}, {time.monotonic() - start:.0f} s", flush=True)
+
+    results = run_mutants(mutants, options.jobs, progress)
+    dead = sum(killed for _, killed, _ in results)
+    print(f"{dead} of {len(results)} mutants killed in {time.monotonic() - start:.0f} s")
+    if options.json:
+        Path(options.json).write_text(json.dumps([[m[0], killed, by] for m, killed, by in results]), encoding="utf-8")
+    if options.kept:
+        return 0 if dead == len(results) else 1
+    if not options.match:
+        write_report(results, time.monotonic() - start)
+        unexplained = [m[0] for m, killed, _ in results if not killed and m[0] not in SURVIVORS]
+        return 0 if dead >= 0.95 * len(results) and not unexplained else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
