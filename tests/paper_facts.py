@@ -24,7 +24,8 @@ QUOTED = {
     "0.6": "alpha: 6.1", "213": "million weights, big: table 3", "24.6": "BLEU without dropout: table 3 D",
     "25.8": "BLEU, base, development set: table 3",
     # 6.3, table 4
-    "91.3": "WSJ only: table 4", "92.7": "semi-supervised: table 4", "93.3": "Dyer et al.: table 4",
+    "91.3": "WSJ only: table 4", "92.7": "semi-supervised: table 4", "93.3": "Dyer et al.: table 4", "91.7": "Dyer et al., WSJ only: table 4",
+    "93.0": "Luong et al. 2015: table 4",
     "40000": "training sentences: 6.3", "300": "longer output: 6.3",
     # other people's
     "0.999": "Adam's usual beta_2: Kingma & Ba 2015", "1.8": "BLEU by tokenization: Post 2018",

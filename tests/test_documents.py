@@ -218,3 +218,19 @@ def test_a_changed_number_operator_or_polarity_is_noticed():
     missed = [row for row in rows if row[5] is None]
     assert len(rows) >= 25 and {row[0] for row in rows} == set(red_team_documents.PATHS)
     assert len(missed) <= 0.05 * len(rows), missed
+
+
+PARTS_OF_A_SECTION = ("**In plain words.**", "**In the code.**", "**What people get wrong.**",
+                      "<details><summary>Ask yourself:", "**Since then.**", "```python")
+
+
+def test_the_notes_treat_every_section_of_the_paper_in_the_same_parts():
+    text = documents.read("paper_notes.md")
+    sections = {heading: body for heading, body in re.findall(r"^#{2,3} ([^\n]+)\n(.*?)(?=^#{2,3} |\Z)", text, re.M | re.S)}
+    treated = {heading.split()[0].rstrip(":"): body for heading, body in sections.items()}
+    expected = ["Abstract", "1", "2", "3", "3.1", "3.2", "3.2.1", "3.2.2", "3.2.3", "3.3", "3.4", "3.5", "4", "5.1",
+                "5.2", "5.3", "5.4", "6.1", "6.2", "6.3", "7"]
+    assert set(expected) <= set(treated)
+    for section in expected:
+        missing = [part for part in PARTS_OF_A_SECTION if part not in treated[section]]
+        assert not missing, f"section {section} has no {missing}"
