@@ -27,6 +27,7 @@ from matplotlib import font_manager
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
+from matplotlib.ticker import MaxNLocator
 from tqdm import tqdm
 
 from implementation import check_mask, create_causal_mask, create_padding_mask, softmax, softmax_backward
@@ -35,10 +36,10 @@ from train_minimal import (END, FIRST, PAD, START, CheckpointError, CrossEntropy
                            token_label)
 
 INK, GREY, FAINT = "#1b1d21", "#6a6f78", "#dfe2e6"
-BLUE, ORANGE = "#1f5a94", "#c4600c"                       # told apart by every kind of colour vision
+BLUE, ORANGE = "#1f5a94", "#c4600c"                       # stay apart without red-green vision
 VISIBLE, HIDDEN, HATCH = "#bfd0e2", "#eceef0", "#b9bec6"
 ATTENTION_COLOURS = "cividis"
-FONT, MONOSPACE = "DejaVu Sans", "DejaVu Sans Mono"       # matplotlib brings both along
+FONT = "DejaVu Sans"                                      # matplotlib brings it along
 STYLE = {
     "font.family": [FONT], "font.size": 8, "text.color": INK, "text.parse_math": True, "axes.labelcolor": GREY,
     "axes.edgecolor": GREY, "axes.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False,
@@ -46,8 +47,9 @@ STYLE = {
     "xtick.labelcolor": INK, "ytick.labelcolor": INK, "xtick.labelsize": 7.5, "ytick.labelsize": 7.5,
     "xtick.major.size": 3, "ytick.major.size": 3, "xtick.major.width": 0.6, "ytick.major.width": 0.6,
     "xtick.minor.size": 0, "ytick.minor.size": 0, "lines.linewidth": 1.6, "lines.solid_capstyle": "round",
-    "hatch.linewidth": 0.6, "text.hinting": "no_hinting", "figure.dpi": 100, "savefig.dpi": 150, "figure.facecolor": "white",
-    "svg.hashsalt": "attention", "svg.fonttype": "path", "pdf.fonttype": 42, "axes.formatter.useoffset": False,
+    "hatch.linewidth": 0.6, "text.hinting": "no_hinting", "figure.dpi": 100, "savefig.dpi": 150,
+    "figure.facecolor": "white", "svg.hashsalt": "attention", "svg.fonttype": "path", "pdf.fonttype": 42,
+    "axes.formatter.useoffset": False,
 }
 MARGIN = 0.3                                              # inches, as every length below
 MOST_LABELS = 40
@@ -232,7 +234,7 @@ def checked_labels(labels, count, what):
 
 
 class Labels:
-    """Names of cells along a line, thinned to at most 40 and to what the room allows; wide ones above columns turned."""
+    """Names of cells along a line, thinned to 40 at most and to the room there is; wide ones above columns turned."""
 
     def __init__(self, labels, cell, size=7.5, columns=True):
         self.size = size
@@ -366,7 +368,8 @@ class Maps:
             if column == 0 and self.sides:
                 page.write(left + 0.05, y + self.map_height / 2, self.sides[row], rotation=90, ha="center",
                            va="center", color=GREY)
-        page.write(left + self.left - 0.08 - self.keys.overhang, top + self.top - 0.07, "keys →", color=GREY, ha="right")
+        page.write(left + self.left - 0.08 - self.keys.overhang, top + self.top - 0.07, "keys →", color=GREY,
+                   ha="right")
         page.write(left + self.side_room + 0.04, top + self.top + 0.02, "queries →", color=GREY, rotation=270,
                    ha="center", va="top")
 
@@ -435,7 +438,8 @@ def plot_every_head(encoder, decoder, cross, source_labels=None, target_labels=N
         names = [f"head {i + 1}" for i in range(weights.shape[1])]
         blocks.append((kind, Maps(weights, queries, keys, mask, cell=(cell, cell), names=names,
                                   sides=[f"layer {i + 1}" for i in range(len(weights))])))
-    page = Page(max(4.1, *(maps.width for _, maps in blocks)), sum(maps.height + 0.65 for _, maps in blocks), title, notes)
+    page = Page(max(4.1, *(maps.width for _, maps in blocks)), sum(maps.height + 0.65 for _, maps in blocks), title,
+                notes)
     top = page.top
     for kind, maps in blocks:
         page.write(page.left, top + 0.1, KINDS[kind], size=9, weight="bold")
@@ -556,7 +560,8 @@ def plot_decoding(chosen, probabilities, attention, source_labels, vocabulary_la
             colour = on_colour(matplotlib.colormaps[ATTENTION_COLOURS](float(value)))
             put(ax.text(rank - 0.42, step, "", ha="left", va="center", size=7.5 if cell > 0.2 else 6, color=colour,
                         weight="bold"), names[token])
-            ax.text(rank + 0.42, step, percent(value), ha="right", va="center", size=7 if cell > 0.2 else 6, color=colour)
+            ax.text(rank + 0.42, step, percent(value), ha="right", va="center", color=colour,
+                    size=7 if cell > 0.2 else 6)
         if token == chosen[step]:
             ax.add_patch(Rectangle((rank - 0.5, step - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=1.6,
                                    clip_on=False, zorder=4))
@@ -589,7 +594,7 @@ def plot_positional_encoding(pe, max_positions=100, dims_to_show=64, title="Posi
     ax.xaxis.set_label_position("top")
     ax.set(xlabel="dimension", ylabel="position")
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(matplotlib.ticker.MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+        axis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
     page.scale(page.left + 0.45, page.top + 3.3, "PE", colours="RdBu_r", low="−1", high="1")
 
     shown = [i for i in dict.fromkeys(np.linspace(0, d / 2, 5).astype(int) // 2 * 2)]
@@ -601,7 +606,7 @@ def plot_positional_encoding(pe, max_positions=100, dims_to_show=64, title="Posi
                 markersize=2.5)
         ax.set(ylim=(-1.15, 1.15), yticks=[-1, 1], yticklabels=["−1", "1"])
         ax.spines["bottom"].set_visible(False)
-        ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
+        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
         ax.tick_params(length=0, labelbottom=row == len(shown) - 1)
         page.write(left + 2.78, page.top + 0.4 + row * height + height * 0.44, f"dim. {dimension}", color=BLUE)
     ax.set_xlabel("position")
@@ -631,7 +636,7 @@ def plot_position_similarity(pe, positions=None, max_positions=100, title="How a
     ax.xaxis.set_label_position("top")
     ax.set(xlabel="position", ylabel="position")
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(matplotlib.ticker.MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+        axis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
     page.scale(page.left + 0.45, page.top + 3.3, "dot product", low=f"{low:.3g}".replace("-", "−"),
                high=f"{high:.3g}")
     ax = page.axes(page.left + 4.1, page.top + 0.4, 3.9, 2.7)
@@ -642,7 +647,7 @@ def plot_position_similarity(pe, positions=None, max_positions=100, title="How a
         ax.plot([position], [products[position, position]], "o", color=colour, markersize=4)
         ax.annotate(str(position), (position, products[position, position]), (0, 5), textcoords="offset points",
                     ha="center", color=colour, weight="bold")
-    ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
     ax.set(xlabel="other position", ylabel="dot product with the position that is named")
     return page.figure
 
@@ -700,8 +705,8 @@ def visualize_attention_scaling(d_k_values=(4, 16, 64, 256, 1024), *, n_queries=
                         va="center", parse_math=False)
             if measure == 0:
                 for d_k, value in zip(d_k_values, y):
-                    ax.annotate(f"{value:.3g}" if value < 1000 else f"{value:.0f}", (d_k, value), (0, 7), textcoords="offset points", ha="center", size=7,
-                                color=colours[name])
+                    ax.annotate(f"{value:.3g}" if value < 1000 else f"{value:.0f}", (d_k, value), (0, 7),
+                                textcoords="offset points", ha="center", size=7, color=colours[name])
         ax.set_xscale("log", base=2)
         ax.margins(x=0.1)
         ax.set_xticks(d_k_values, labels=[str(d_k) for d_k in d_k_values])
@@ -1060,7 +1065,8 @@ class Example:
     @property
     def texts(self):
         """The source and the answer as text."""
-        return tuple(shortened(show_tokens(tokens, self.checkpoint.vocabulary)) for tokens in (self.src[0], self.tgt[0, 1:]))
+        return tuple(shortened(show_tokens(tokens, self.checkpoint.vocabulary))
+                     for tokens in (self.src[0], self.tgt[0, 1:]))
 
     @property
     def notes(self):
@@ -1239,8 +1245,8 @@ def parse_arguments(argv):
                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--checkpoint", metavar="FILE", default="checkpoints/copy.npz",
                         help="what train_minimal.py wrote")
-    parser.add_argument("--input", metavar="TOKENS", help='the source: "5 3 9", or text for a model trained with --data '
-                                                          "(without it, a fixed sequence)")
+    parser.add_argument("--input", metavar="TOKENS",
+                        help='the source: "5 3 9", or text for a model trained with --data; without it, a fixed sequence')
     parser.add_argument("--out", metavar="DIR", default="figures", help="where the figures go")
     parser.add_argument("--figure", metavar="NAME", help="this figure alone, without the index page")
     parser.add_argument("--format", choices=("png", "svg", "pdf"), default="png")
@@ -1261,8 +1267,8 @@ def run(argv):
     path = Path(options.checkpoint)
     if not path.exists():
         task = path.stem if path.stem in ("copy", "reverse") else "copy"
-        raise UsageError(f"there is no checkpoint {path}; this command makes one: python train_minimal.py --task {task} "
-                         f"--checkpoint {path}")
+        raise UsageError(f"there is no checkpoint {path}; this command makes one: "
+                         f"python train_minimal.py --task {task} --checkpoint {path}")
     checkpoint = load_checkpoint(path)
     vocab_size, longest = len(checkpoint.model.src_embedding.embedding), len(checkpoint.model.positional_encoding.pe)
     tokens = (default_input(checkpoint) if options.input is None

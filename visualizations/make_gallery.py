@@ -31,7 +31,7 @@ def draw(folder):
     for name, (figure_of, _) in FIGURES.items():
         path = Path(folder) / f"{name}.png"
         save_figure(figure_of(example), path, DPI)
-        picture = Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        picture = Image.open(path).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         with replacing(path) as beside:
             picture.save(beside, format="PNG", optimize=True)
         paths.append(path)
