@@ -221,6 +221,7 @@ class Run:
             self.shift_target = shift or shift_target
         if settings.get("with_exercises"):
             self.notes = load_extra("finale").install(self.model)
+            self.shift_target = getattr(self.model, "shift_target", shift_target)
         self.loss, self.optimizer = CrossEntropyLoss(PAD, settings["label_smoothing"]), Adam(self.model)
         if checkpoint is not None:
             self.continue_from(checkpoint)
@@ -388,6 +389,8 @@ def parse_arguments(argv):
     if options.get("seq_len", 4) < 4:
         raise UsageError(f"--seq-len must be at least 4, got {options['seq_len']}: shorter sequences are all training "
                          "data, so nothing would be left to test on")
+    if "inject_bug" in options and "with_exercises" in options:
+        raise UsageError("--inject-bug and --with-exercises both replace layers: give one of them")
     if "data" in options and "vocab_size" in options:
         raise UsageError("--vocab-size does not go with --data: the vocabulary is built from the file")
     return options
@@ -520,6 +523,8 @@ def predict(options, path):
         model = checkpoint.model
         if settings.get("inject_bug"):
             model, _ = load_extra("bugs").inject(model, settings["inject_bug"])
+        if settings.get("with_exercises"):
+            load_extra("finale").install(model)
         with threadpool_limits(options.get("threads", 1), "blas"):
             answer = greedy_decode(model, src, len(tokens) + 1)[0]
     except ValueError as error:
@@ -571,7 +576,7 @@ def run_command(options):
     path = options.get("checkpoint", Path("checkpoints") / f"{name}.npz")
     if options.get("inject_bug") == "list":
         for bug, sentence in load_extra("bugs").BUGS.items():
-            print(f"{bug:<28}{sentence}")
+            print(f"{bug:<32}{sentence}")
         return 0
     if "inject_bug" in options and options["inject_bug"] not in load_extra("bugs").BUGS:
         raise UsageError(f"there is no bug {options['inject_bug']!r}; --inject-bug list names them")
