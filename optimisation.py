@@ -95,7 +95,7 @@ class Adam:
     is cut, small ones are gathered.
     """
 
-    block_size = 16_384
+    block_size = 65_536
 
     def __init__(self, model, betas=(0.9, 0.98), eps=1e-9):
         if not (0 <= betas[0] < 1 and 0 <= betas[1] < 1) or eps < 0:
@@ -135,9 +135,10 @@ class Adam:
             parts = [gradients[name][a:b] for name, a, b in pieces]
             g = np.concatenate(parts) if len(parts) > 1 else parts[0]
             m, v = self._m[start:start + len(g)], self._v[start:start + len(g)]
-            m += (1 - beta_1) * (g - m)
+            m *= beta_1
+            m += (1 - beta_1) * g
+            v *= beta_2
             change = g * g
-            change -= v
             change *= 1 - beta_2
             v += change
             np.sqrt(v, out=change)
