@@ -491,6 +491,8 @@ mistake("divided_by_variance", 4, "layer norm divides by the variance instead of
 mistake("mean_not_subtracted", 4, "the mean is not taken away",
         "That is another layer (RMS norm, when the variance leaves it out too).", "planted",
         [(NORM, "centred * rstd", "x * rstd")], [(NORM, f"x - {MEAN}", "x")])
+mistake("norm_is_identity", 4, "layer norm returns x as it is",
+        "Sums of many layers would grow from block to block.", "planted", [(NORM, None, "return x")])
 mistake("variance_not_divided", 4, "layer norm centres x and does not divide by its spread",
         "Half of the norm: sums of many layers would still grow.", "planted", [(NORM, ROOT, "1")])
 mistake("norm_without_residual", 4, "the residual is missing: only the sublayer's output is normalised",

@@ -93,6 +93,10 @@ def exercise_1(rng):
     blind = random_mask(rng, (2, 1, 4, 5))
     blind[0, :, 1] = blind[1, :, 3] = True
     gradients = attention(heads(2, 3, 4, 5, 6, 7), mask=False, backward=True)
+    steep = heads(2, 2, 6, 6, 4, 3, 300.0, mask=random_mask(rng, (2, 1, 1, 6)))
+    # Scores of about -100000 for the visible keys and 100000 for the hidden ones; for every other query, reversed.
+    steep["Q"] = (np.abs(steep["Q"]) + 100) * np.where(np.arange(6) % 2, -1, 1)[:, None]
+    steep["K"] = (np.abs(steep["K"]) + 100) * np.where(steep["mask"].swapaxes(-1, -2), 1, -1)
     both = ("output", "weights")
     square = heads(2, 4, 4, 4, 4, 4, mask=np.array(random_mask(rng, (2, 1, 4, 4))))
     square["mask"][0, 0, 2] = True
@@ -113,8 +117,7 @@ def exercise_1(rng):
             Check("a query with nothing to see", attention(heads(2, 3, 4, 5, 6, 7, mask=blind), dtype="float32"),
                   both, exact_zeros=True),
             Check("hidden, however large the scores",
-                  attention(heads(2, 2, 6, 6, 4, 3, 300.0, mask=random_mask(rng, (2, 1, 6, 6))), dtype="float32"),
-                  both, exact_zeros=True),
+                  attention(steep, dtype="float32"), both, exact_zeros=True),
         ], rests_on=("softmax",)),
         Part("ScaledDotProductAttention.backward", ("ScaledDotProductAttention.backward", "softmax_backward"), [
             Check("dQ", gradients, ("dQ",)), Check("dK", gradients, ("dK",)), Check("dV", gradients, ("dV",)),

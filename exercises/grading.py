@@ -27,24 +27,20 @@ def grade_file(exercise, path, *, bonus=False, seed=None, time_limit=TIME_LIMIT,
     started = time.perf_counter()
     seed = secrets.randbits(48) if seed is None else seed
     grading = Grading(exercise, bonus)
-    submission = None
-    try:
-        submission = Submission(path, library_without_answers(exercise), hidden_names(exercise), time_limit, memory_limit)
-        if submission.error:
-            grading.stop("error", load_error(submission.error))
+    with Submission(time_limit, memory_limit) as submission:
+        try:
+            source = Path(path).read_bytes()
+            error = submission.load(path, source, library_without_answers(exercise), hidden_names(exercise))
+            if error:
+                grading.stop("error", load_error(error))
+        except OSError as problem:
+            why = "there is no such file" if isinstance(problem, FileNotFoundError) else problem.strerror
+            grading.stop("error", f"{Path(path).name}: {why} (grade.py --reset {exercise} makes a new one)")
+        except Stopped as stopped:
+            grading.stop(stopped.status, str(stopped))
         grading.run(parts_of(exercise, seed), submission.run)
-    except FileNotFoundError:
-        grading.stop("error", f"there is no file {Path(path).name} (grade.py --reset {exercise} makes a new one)")
-        grading.run(parts_of(exercise, seed), None)
-    except Stopped as stopped:                                # while loading
-        grading.stop(stopped.status, str(stopped))
-        grading.run(parts_of(exercise, seed), None)
-    result = grading.result()
-    if submission is not None:
-        result["notes"], result["printed"] = submission.notes, submission.printed()
-        submission.close()
-    result.update(file=str(path), seed=seed, seconds=round(time.perf_counter() - started, 3))
-    return result
+    return grading.result() | {"notes": submission.notes, "printed": submission.output, "file": str(path), "seed": seed,
+                               "seconds": round(time.perf_counter() - started, 3)}
 
 
 def load_error(error):
@@ -96,7 +92,9 @@ class Grading:
             guilty = [name for name in part.rests_on if self.states[name] == "wrong"]
             inherited = tuple(change for name in part.rests_on for _, changes in self.found.get(name, ())
                               for change in changes)
-            own = candidates(self.exercise, part.code)
+            # What rests on something unknown cannot be explained.
+            unknown = any(not self.found[name] for name in guilty)
+            own = [] if unknown else candidates(self.exercise, part.code)
             mistakes = diagnose(self.exercise, observed, own, inherited)
             if mistakes is None and inherited:                 # or this part does not use the part that is wrong
                 mistakes = diagnose(self.exercise, observed, own)

@@ -149,15 +149,11 @@ class Stopped(Exception):
 
 
 class Submission:
-    """A running process that has loaded a submission.
+    """A running process for one submission. ``notes`` collects what it did to NumPy's global state."""
 
-    library: the source of ``implementation`` without what the exercise asks for. hidden: the names left out of it.
-    ``error`` is None, or why the file could not be loaded.
-    """
-
-    def __init__(self, path, library, hidden, time_limit=TIME_LIMIT, memory_limit=MEMORY_LIMIT):
+    def __init__(self, time_limit=TIME_LIMIT, memory_limit=MEMORY_LIMIT):
         self.time_limit, self.memory_limit = time_limit, memory_limit
-        self.notes, self.error = [], None
+        self.notes, self.output = [], ""
         self.log = tempfile.TemporaryFile()
         threads = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "VECLIB_MAXIMUM")}
         self.process = subprocess.Popen([sys.executable, str(Path(__file__).resolve())], stdin=subprocess.PIPE,
@@ -165,12 +161,15 @@ class Submission:
                                         env={**os.environ, **threads, "PYTHONDONTWRITEBYTECODE": "1"})
         self.replies = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
-        source = Path(path).read_bytes()
+
+    def load(self, path, source, library, hidden):
+        """Load the source (bytes) of the file at path. Returns the error of its loading, or None.
+
+        library: the text of ``implementation`` without what the exercise asks for. hidden: the names left out of it.
+        """
         header = {"path": str(Path(path).resolve()), "library": library, "hidden": sorted(hidden),
-                  "memory_limit": memory_limit}
-        reply, _ = self._ask(header, {"source": np.frombuffer(source, np.uint8)})
-        self.error = reply.get("error")
-        self.notes += reply["notes"]
+                  "memory_limit": self.memory_limit}
+        return self._ask(header, {"source": np.frombuffer(source, np.uint8)})[1]
 
     def _listen(self):
         while (body := read_message(self.process.stdout)) is not None:
@@ -184,57 +183,56 @@ class Submission:
             self.process.stdin.flush()
             body = self.replies.get(timeout=self.time_limit)
         except queue.Empty:
-            self.close()
             text = f"no answer within {self.time_limit:g} seconds: is there an endless loop?"
-            raise Stopped("timeout", text) from None
+            raise self._stopped("timeout", text) from None
         except (BrokenPipeError, OSError):
             body = None
         if body is None:
-            raise Stopped("error", self._epitaph())
+            raise self._stopped("error", self._epitaph())
         try:
             reply, results = unpack(body)
             if reply.get("nonce") != nonce:
                 raise ValueError("an answer to no question")
-            return reply, results
         except ValueError:
-            self.close()
-            raise Stopped("error", "the file wrote into the grader's channel; only its return values count") from None
+            text = "the file wrote into the grader's channel; only its return values count"
+            raise self._stopped("error", text) from None
+        self.notes += [note for note in reply["notes"] if note not in self.notes]
+        return results, reply["error"]
+
+    def _stopped(self, status, text):
+        self.close()
+        return Stopped(status, text)
 
     def run(self, request, arrays):
         """The named results of ``execute`` in the process, and the error there or None.
 
         An error is a dict: type, text, line (number in the submission, or None) and code (the text of that line).
         """
-        reply, results = self._ask({"request": request}, arrays)
-        self.notes += [note for note in reply["notes"] if note not in self.notes]
-        return results, reply.get("error")
+        return self._ask({"request": request}, arrays)
 
     def _epitaph(self):
         try:
             status = self.process.wait(timeout=1)
         except subprocess.TimeoutExpired:
-            self.close()
             return "the file closed the grader's channel"
         if status < 0:
             name = signal.Signals(-status).name
             return f"the process crashed ({name})"
         return f"the file ended its own process (exit status {status}) before it answered; that counts as no answer"
 
-    def printed(self, limit=2000):
-        """What the submission printed, from the end."""
-        size = self.log.seek(0, os.SEEK_END)
-        self.log.seek(max(0, size - limit))
-        return self.log.read().decode("utf-8", "replace").strip()
-
     def close(self):
-        """End the process and all that it started."""
+        """End the process and all that it started, and keep the last of what it printed in ``output``."""
+        if self.log.closed:
+            return
         if self.process.poll() is None:
             try:
                 os.killpg(self.process.pid, signal.SIGKILL)
             except (AttributeError, ProcessLookupError, PermissionError):
                 self.process.kill()
         self.process.wait()
-        for stream in (self.process.stdin, self.log):
+        self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - 2000))
+        self.output = self.log.read().decode("utf-8", "replace").strip()
+        for stream in (self.process.stdin, self.process.stdout, self.log):
             try:
                 stream.close()
             except OSError:

@@ -255,7 +255,7 @@ def measure(quick=False):
     if not quick:
         hostile, wrong = 0, []
         for name, exercise, content, status, words in hostile_submissions():
-            result = grade_text(exercise, content, time_limit=2)
+            result = grade_text(exercise, content, time_limit=2 if status == "timeout" else 20)
             said = verdict(result)
             good = result["status"] == status and words in said
             hostile += good

@@ -74,10 +74,7 @@ from implementation import MultiHeadAttention
 ScaledDotProductAttention = MultiHeadAttention
 
 #: answer_from_the_solutions | 4 | error | refused | alone
-import sys
-from pathlib import Path
-exec(open(next(Path(p) / "x" for p in sys.path).parent / "nothing").read() if False else
-     open(PROJECT + "/exercises/solutions/solution_04_encoder_block.py").read())
+exec(open(PROJECT + "/exercises/solutions/solution_04_encoder_block.py").read())
 
 #: answer_from_the_library_file | 4 | error | refused | alone
 exec(compile(open(PROJECT + "/implementation.py").read(), "x", "exec"))
