@@ -211,9 +211,10 @@ def score(model, settings, task, tokens, switches=None):
     right = [*TASKS[task](tokens), END]
     switched = double_precision(model, settings)
     switch(switched, switches)
-    taught = switched(source, target[:, :-1], *masks_of(source, target[:, :-1], switches))[0].argmax(-1)
+    logits = switched(source, target[:, :-1], *masks_of(source, target[:, :-1], switches))[0]
+    taught = logits.argmax(-1)
     written = reference(model, settings, task, tokens, switches)["output"]
-    return {"teacherForced": float(np.mean(taught[:len(right)] == right)), "exactMatch": written == right}
+    return {"logits": logits, "teacherForced": float(np.mean(taught[:len(right)] == right)), "exactMatch": written == right}
 
 
 def differences(page, ours, path=""):

@@ -349,7 +349,9 @@ function segments(field, choices, onchange) {
   return group;
 }
 
-function headThumbs(title, arrays, { largest, masks, onSelect }) {
+/* All heads at once, each a button with its picture; `summary` lists the columns of their table, a heading and a
+ * function of the rows of what the mask leaves. */
+function headThumbs(title, arrays, { largest, masks, onSelect, summary }) {
   const lines = Object.keys(KINDS).flatMap((kind) =>
     range(LAYERS).map((layer) => [
       el("span", { class: "caption" }, SHORT[kind], el("br"), `layer ${layer + 1}`),
@@ -369,12 +371,34 @@ function headThumbs(title, arrays, { largest, masks, onSelect }) {
       }),
     ]),
   );
+  const everyHead = Object.keys(KINDS).flatMap((kind) =>
+    range(LAYERS).flatMap((layer) =>
+      range(HEADS).map((head) => {
+        const rows = arrays[kind][layer][head].map((row, i) => row.filter((_, j) => !masks[kind][i][j]));
+        return {
+          name: `${SHORT[kind]}, layer ${layer + 1}, head ${head + 1}`,
+          values: summary.map(([, of]) => of(rows)),
+        };
+      }),
+    ),
+  );
   return el(
     "div",
-    { class: "thumbs", role: "group", "aria-label": title, style: { "--heads": HEADS } },
-    el("span"),
-    range(HEADS).map((head) => el("span", { class: "caption top" }, `head ${head + 1}`)),
-    lines,
+    {},
+    el(
+      "div",
+      { class: "thumbs", role: "group", "aria-label": `${title}; choose one`, style: { "--heads": HEADS } },
+      el("span"),
+      range(HEADS).map((head) => el("span", { class: "caption top" }, `head ${head + 1}`)),
+      lines,
+    ),
+    valuesTable(
+      title,
+      everyHead.map(({ name }) => name),
+      summary.map(([heading]) => heading),
+      everyHead.map(({ values }) => values),
+      { corner: "head" },
+    ),
   );
 }
 

@@ -149,6 +149,9 @@ const weightsOf = (model, id) => model.shapes.filter(([name]) => name === id || 
 const sizeOf = (shape) => shape.reduce((a, b) => a * b, 1);
 const countOf = (model, id) => Model.sum(weightsOf(model, id).map(([, shape]) => sizeOf(shape)));
 
+const whereIs = ({ layer }) =>
+  layer ? `, ${layer.replace("_layers.", " layer ").replace(/\d+/, (n) => Number(n) + 1)}` : "";
+
 function drawMachine(result) {
   const model = models[state.task];
   const W = BOX_WIDTH,
@@ -211,7 +214,6 @@ function drawMachine(result) {
   const drawn = BOXES.map((box) => {
     const chosen = state.box === box.id;
     const count = countOf(model, box.id);
-    const where = box.layer ? `, ${box.layer.replace("_layers.", " layer ").replace(/\d+/, (n) => Number(n) + 1)}` : "";
     return el(
       "g",
       {
@@ -220,7 +222,7 @@ function drawMachine(result) {
         tabindex: chosen ? 0 : -1,
         "aria-pressed": String(chosen),
         "data-key": `box ${box.id}`,
-        "aria-label": `${box.title}${where}, ${count.toLocaleString("en")} weights`,
+        "aria-label": `${box.title}${whereIs(box)}, ${count.toLocaleString("en")} weights`,
         onclick: () => set({ box: box.id }),
       },
       el("rect", { x: box.x, y: y(box), width: W, height: box.height, rx: 2 }),
@@ -360,7 +362,16 @@ const machine = {
     const box = BOXES.find(({ id }) => id === state.box);
     const weights = weightsOf(model, box.id);
     const fact = (name, value) => [el("dt", {}, name), el("dd", {}, value)];
-    $("machine-drawing").replaceChildren(drawMachine(result));
+    $("machine-drawing").replaceChildren(
+      drawMachine(result),
+      valuesTable(
+        "the drawing: the weights of every box",
+        BOXES.map((each) => each.title + whereIs(each)),
+        ["weights"],
+        BOXES.map((each) => [countOf(model, each.id)]),
+        { digits: 0, corner: "box" },
+      ),
+    );
     $("machine-panel").replaceChildren(
       el("h3", {}, box.title),
       formula(box.formula),

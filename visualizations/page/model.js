@@ -209,6 +209,7 @@ const Model = (() => {
     const table = model.weights[`${side}_embedding.embedding`];
     const { d_model } = model.settings;
     const embedded = tokens.map((token) => table[token].map((value) => value * Math.sqrt(d_model)));
+    if (keep.nudge?.side === side) embedded[keep.nudge.position][keep.nudge.dimension] += keep.nudge.amount;
     const summed = keep.switches.positions ? add(embedded, positionalEncoding(tokens.length, d_model)) : embedded;
     keep.tensors(`${side}_embedding`, { output: embedded });
     keep.tensors(side === "src" ? "positional_encoding" : "tgt_positional_encoding", { output: summed });
@@ -295,10 +296,10 @@ const Model = (() => {
     return { ...ALL_ON, ...switches };
   }
 
-  function keeper(model, switches) {
+  function keeper(model, switches, nudge) {
     const kept = {};
     return {
-      switches, kept, gradients: {},
+      switches, nudge, kept, gradients: {},
       headsOff: new Set(switches.heads.map(([kind, layer, head]) => `${attentionName(kind, layer)} ${head}`)),
       tensors(name, parts) { for (const [part, value] of Object.entries(parts)) kept[`${name}.${part}`] = value; },
     };
@@ -339,8 +340,8 @@ const Model = (() => {
     }
   }
 
-  function pass(model, source, target, switches) {
-    const keep = keeper(model, switches);
+  function pass(model, source, target, switches, nudge) {
+    const keep = keeper(model, switches, nudge);
     const encoder = encode(model, source, keep);
     const decoder = decode(model, source, target, encoder.output, keep);
 
@@ -394,9 +395,11 @@ const Model = (() => {
     const source = makeSource(model, tokens);
     const right = [...answer(task, tokens), END];
     const target = padded([START, ...right], model.settings.seq_len + 2).slice(0, -1);
-    const taught = pass(model, source, target, switches).logits.map(argmax);
+    const { logits } = pass(model, source, target, switches);
+    const taught = logits.map(argmax);
     const written = [...decodeSteps(model, source, switches, argmax)].map((step) => step.token);
     return {
+      logits,
       teacherForced: mean(right.map((token, i) => (taught[i] === token ? 1 : 0))),
       exactMatch: written.length === right.length && right.every((token, i) => written[i] === token),
     };
@@ -412,6 +415,14 @@ const Model = (() => {
     const before = pass(model, source, target, switches).logits;
     const after = pass(model, source, [...target.slice(0, last), other], switches).logits;
     return Math.max(...before.slice(0, last).flatMap((row, i) => row.map((x, j) => Math.abs(x - after[i][j]))));
+  }
+
+  /* A derivative without any backward: the rate at which a logit moves when one number of one embedded vector (side
+   * "src" or "tgt") is raised and lowered by 1e-4. */
+  function slope(model, { source, target }, [step, token], side, position, dimension) {
+    const logit = (amount) =>
+      pass(model, source, target, ALL_ON, { side, position, dimension, amount }).logits[step][token];
+    return (logit(1e-4) - logit(-1e-4)) / 2e-4;
   }
 
   // ---------------------------------------------------------------------------------------------------- weights
@@ -456,6 +467,6 @@ const Model = (() => {
     return argmax(probabilities);
   }
 
-  return { PAD, START, END, FIRST_DATA, ATTENTION_KINDS, ALL_ON, attentionName, load, run, score, leak, decodeSteps,
-           makeSource, answer, positionalEncoding, softmax, argmax, sample, generator, dot, mean, sum };
+  return { PAD, START, END, FIRST_DATA, ATTENTION_KINDS, ALL_ON, attentionName, load, run, score, leak, slope,
+           decodeSteps, makeSource, answer, positionalEncoding, softmax, argmax, sample, generator, dot, mean, sum };
 })();

@@ -24,8 +24,8 @@ function showInput() {
   $("written").replaceChildren(...current().output.map(tokenText));
   const { parameters, steps } = models[state.task].facts;
   $("weight-count").textContent = parameters.toLocaleString("en");
+  $("step-count").textContent = steps.toLocaleString("en");
   $("tokens-hint").textContent = `1 to ${SEQ_LEN} numbers from ${Model.FIRST_DATA} to ${VOCABULARY - 1}`;
-  return steps;
 }
 
 function refresh() {

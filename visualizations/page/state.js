@@ -24,7 +24,8 @@ function modelOf(task) {
  * `gradients` of that one logit: of `sourceEmbeddings` and `targetEmbeddings` [position][dimension], the vectors before
  * positions are added, and of each attention array.
  *
- * `score` returns { teacherForced, exactMatch }, and `leak` how far an exchanged last token moves earlier logits. */
+ * `score` returns { logits, teacherForced, exactMatch }, the first two of a pass that reads the right answer, and
+ * `leak` how far an exchanged last token moves earlier logits. */
 window.transformer = {
   tasks: TASKS,
   settings: (task) => ({ ...modelOf(task).settings }),
@@ -149,9 +150,22 @@ function addressOf(values) {
 
 let state = {};
 
+/* Browsers refuse too many changes of the address in a row, as a slider makes them: at most ten a second. */
+const address = { timer: 0, written: -Infinity };
+
+function writeAddress() {
+  clearTimeout(address.timer);
+  Object.assign(address, { timer: 0, written: performance.now() });
+  history.replaceState(null, "", addressOf(state));
+}
+
 function set(change, { newPlace = false } = {}) {
+  if (newPlace && address.timer) writeAddress();
   state = { ...state, ...change };
-  history[newPlace ? "pushState" : "replaceState"](null, "", addressOf(state));
+  const wait = address.written + 100 - performance.now();
+  if (newPlace) history.pushState(null, "", addressOf(state));
+  else if (wait <= 0) writeAddress();
+  else address.timer ||= setTimeout(writeAddress, wait);
   refresh();
 }
 

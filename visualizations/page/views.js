@@ -131,6 +131,9 @@ const sequence = {
 
 // ---------------------------------------------------------------------------------------------- 3. Attention
 
+/* 0 where a query looks at one key alone, log2(n) where it looks at n keys alike. */
+const entropy = (weights) => -Model.sum(weights.map((p) => (p > 0 ? p * Math.log2(p) : 0)));
+
 const attention = {
   mount() {},
   update() {
@@ -142,10 +145,14 @@ const attention = {
       j = Math.min(state.key, keys.length - 1);
     const mask = result.masks[kind];
     $("attention-heads").replaceChildren(
-      headThumbs("Every head; choose one to see its values", result, {
+      headThumbs("Attention of every head", result, {
         largest: 1,
         masks: result.masks,
         onSelect: set,
+        summary: [
+          ["largest weight", (rows) => Math.max(...rows.flat())],
+          ["mean entropy, bits", (rows) => Model.mean(rows.map(entropy))],
+        ],
       }),
     );
     $("attention-map").replaceChildren(
@@ -780,6 +787,25 @@ const backward = {
       el("div", { class: "control" }, el("label", { for: "gradient-token" }, "Logit of the token"), this.token),
     );
   },
+  /* The largest number of the source's gradient, found again without a backward pass. */
+  check(result, step, token) {
+    const vectors = result.gradients.sourceEmbeddings;
+    const largest = largestOf(vectors);
+    const position = vectors.findIndex((row) => row.some((x) => Math.abs(x) === largest));
+    if (position < 0) return "";
+    const dimension = vectors[position].findIndex((x) => Math.abs(x) === largest);
+    const slope = Model.slope(models[state.task], result, [step, token], "src", position, dimension);
+    return el(
+      "p",
+      { class: "words", id: "gradient-check" },
+      `Checked without a backward pass: dimension ${dimension} of the source's position ${position + 1}, raised and ` +
+        "lowered by 0.0001, moves the logit at a rate of ",
+      el("span", { class: "mono" }, number(slope, 7)),
+      "; the gradient there is ",
+      el("span", { class: "mono" }, number(vectors[position][dimension], 7)),
+      ".",
+    );
+  },
   update() {
     const plain = current();
     const step = Math.min(state.gradientStep, plain.output.length - 1);
@@ -870,6 +896,7 @@ const backward = {
         ),
       ),
       signLegend(),
+      this.check(result, step, token),
       el(
         "p",
         { class: "note" },
@@ -880,10 +907,14 @@ const backward = {
       el(
         "div",
         { class: "split wide" },
-        headThumbs("Gradient of every head; choose one to see its values", gradients, {
+        headThumbs("Gradient of every head", gradients, {
           largest: mostOf || 1,
           masks: result.masks,
           onSelect: set,
+          summary: [
+            ["lowest", (rows) => Math.min(...rows.flat())],
+            ["highest", (rows) => Math.max(...rows.flat())],
+          ],
         }),
         el(
           "div",
