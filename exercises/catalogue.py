@@ -463,11 +463,13 @@ mistake("norm_over_wrong_axis", 4, "layer norm takes mean and variance over the 
         "Each position is normalised over its own features, the last axis; other positions and sequences do not "
         "matter.",
         "planted",
-        *([(NORM, MEAN, f"x.mean({axis}, keepdims=True)"), (NORM, VARIANCE, f"(centred ** 2).mean({axis}, keepdims=True)")]
+        *([(NORM, MEAN, f"x.mean({axis}, keepdims=True)"),
+            (NORM, VARIANCE, f"(centred ** 2).mean({axis}, keepdims=True)")]
           for axis in ("axis=1", "axis=0", "axis=(0, 1)")))
 mistake("norm_over_everything", 4, "layer norm takes one mean and one variance over more than the last axis",
         "Each position is normalised on its own.", "planted",
-        *([(NORM, MEAN, f"x.mean({axis}, keepdims=True)"), (NORM, VARIANCE, f"(centred ** 2).mean({axis}, keepdims=True)")]
+        *([(NORM, MEAN, f"x.mean({axis}, keepdims=True)"),
+            (NORM, VARIANCE, f"(centred ** 2).mean({axis}, keepdims=True)")]
           for axis in ("axis=(-2, -1)", "axis=None")))
 mistake("norm_changes_its_input", 4, "layer norm changes x in place (x -= ...)",
         "The caller still needs x, for the residual path. Make a new array.", "planted",

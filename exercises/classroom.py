@@ -62,7 +62,8 @@ def grade_one(student, exercise, path, options, mark):
     started = time.perf_counter()
     row = {"student": student, "exercise": exercise, "file": str(path.relative_to(options.submissions)), "digest": mark}
     try:
-        result = grading.grade_file(exercise, path, bonus=options.bonus, seed=options.seed, time_limit=options.time_limit)
+        result = grading.grade_file(exercise, path, bonus=options.bonus, seed=options.seed,
+                                    time_limit=options.time_limit)
         ids = dict.fromkeys(id for check in result["checks"] for id in check["misconceptions"])
         row |= {"status": result["status"], "score": result["score"], "bonus": result["bonus_score"],
                 "misconceptions": " ".join(ids), "seconds": f"{result['seconds']:.2f}"}
@@ -100,7 +101,8 @@ def misconceptions(rows):
     for row in rows:
         for id in row["misconceptions"].split():
             students[id].add(row["student"])
-    return [{"misconception": id, "exercise": CATALOGUE[id].exercise, "students": len(who), "meaning": CATALOGUE[id].says}
+    return [{"misconception": id, "exercise": CATALOGUE[id].exercise, "students": len(who),
+             "meaning": CATALOGUE[id].says}
             for id, who in sorted(students.items(), key=lambda item: (-len(item[1]), item[0])) if id in CATALOGUE]
 
 

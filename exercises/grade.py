@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -35,8 +36,12 @@ def colour(text, code):
     return f"\033[{code}m{text}\033[0m" if wanted else text
 
 
-def indented(text, by=17):
-    return "\n".join(" " * by + line for line in text.splitlines())
+def indented(text, by=17, width=100):
+    """Text moved to the right, long lines wrapped; drawings and code stay as they are."""
+    lines = text.splitlines()
+    if width:
+        lines = [piece for line in lines for piece in textwrap.wrap(line, width) or [""]]
+    return "\n".join(" " * by + line for line in lines)
 
 
 def show(result, bonus=False):
@@ -59,7 +64,7 @@ def show(result, bonus=False):
         print(f"  note: {note}")
     if result["printed"]:
         print("  your file printed:")
-        print(indented("\n".join(result["printed"].splitlines()[-8:]), 4))
+        print(indented("\n".join(result["printed"].splitlines()[-8:]), 4, None))
     print(f"  next: {next_step(result, bonus)}\n")
 
 
@@ -80,7 +85,7 @@ def show_check(row, said):
     if row["why"]:
         print(indented(row["why"]))
     if row["detail"] and (not row["misconceptions"] or "X" in row["detail"]):
-        print(indented(row["detail"]))
+        print(indented(row["detail"], width=None))
 
 
 def unsolved(result, bonus=False):
@@ -91,12 +96,13 @@ def unsolved(result, bonus=False):
 
 def next_step(result, bonus=False):
     row = unsolved(result, bonus)
+    beyond = (f"exercise {result['id'] + 1}" if result["id"] < 5
+              else "python train_minimal.py --task copy --with-exercises")
     if row is None:
         spare = unsolved(result, True)
         if spare:
-            return f"the bonus, {spare['part']}, or exercise {result['id'] + 1}" if result["id"] < 5 else (
-                f"the bonus, {spare['part']}, or training with your own classes (see exercises/README.md)")
-        return f"exercise {result['id'] + 1}" if result["id"] < 5 else "train with your own classes (exercises/README.md)"
+            return f"the bonus, {spare['part']}; or {beyond}"
+        return beyond
     line = grading.line_of(result["file"], row["part"])
     where = f"{Path(result['file']).name}{f', line {line}' if line else ''}"
     return f"{row['part']} ({where}); --hint helps"
@@ -206,10 +212,13 @@ def parse(arguments):
     parser.add_argument("--watch", action="store_true", help="grade whenever the file is saved; stays on one exercise")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--submission", metavar="FILE", help="grade this file instead of the one in exercises/")
-    parser.add_argument("--submissions", metavar="DIR", help="grade a class: DIR/<student>/exercise_0N*.py or flat names")
+    parser.add_argument("--submissions", metavar="DIR",
+                        help="grade a class: DIR/<student>/exercise_0N*.py or flat names")
     parser.add_argument("--csv", metavar="OUT", help="with --submissions: one row a file; unchanged files are skipped")
-    parser.add_argument("--jobs", metavar="J", type=int, default=1, help="with --submissions: files at a time (default 1)")
-    parser.add_argument("--reset", metavar="N", type=int, choices=tuple(TITLES), help="a fresh stub; asks, keeps a backup")
+    parser.add_argument("--jobs", metavar="J", type=int, default=1,
+                        help="with --submissions: files at a time (default 1)")
+    parser.add_argument("--reset", metavar="N", type=int, choices=tuple(TITLES),
+                        help="a fresh stub; asks, keeps a backup")
     parser.add_argument("--seed", type=int, help="draw the inputs from this seed, to repeat a grading exactly")
     parser.add_argument("--time-limit", metavar="S", type=float, default=grading.TIME_LIMIT,
                         help="seconds for loading and for each request (default %(default)g)")
@@ -258,8 +267,8 @@ def run(options):
 
     files = files_to_grade(options)
     if options.watch:
-        number, path = next(((n, p) for n, p in files if len(files) == 1 or grading.grade_file(n, p)["status"] != "pass"),
-                            files[-1])
+        open_files = (f for f in files if len(files) == 1 or grading.grade_file(*f)["status"] != "pass")
+        number, path = next(open_files, files[-1])
         results = [watch(lambda: grade(number, path), path)]
     else:
         results = [grade(number, path) for number, path in files]

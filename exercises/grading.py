@@ -1,4 +1,4 @@
-"""Grade one file: run its parts in a process of their own, compare here, and say which known mistake explains a difference."""
+"""Grade one file: run its parts in a process of their own, compare here, name the mistake that explains a difference."""
 
 import ast
 import re
@@ -47,7 +47,7 @@ def load_error(error):
     """Why a file could not be loaded, in one line."""
     where = f"line {error['line']}: " if error["line"] else ""
     if error["left"]:
-        return f"{where}the file ends the program while it is being loaded ({error['type']}): it should only define things"
+        return f"{where}the file ends the program while it is being loaded ({error['type']}); it should only define"
     if error["type"] in ("SyntaxError", "IndentationError", "TabError") and "codec can't decode" in error["text"]:
         return f"the file is not UTF-8 text: {error['text']}"
     code = f"\n    {error['code']}" if error["code"] else ""
@@ -60,7 +60,8 @@ class Grading:
     def __init__(self, exercise, bonus=False):
         self.exercise, self.bonus = exercise, bonus
         self.stopped = None                                   # (status, sentence) once the process is gone
-        self.states, self.found, self.rows = {}, {}, []       # by part: "right", "todo" or "wrong"; mistakes; checks
+        self.states, self.found = {}, {}                      # by part: "right", "todo" or "wrong"; its mistakes
+        self.unknown, self.rows = set(), []                   # parts that are wrong in an unknown way; the checks
 
     def stop(self, status, sentence, bonus=False):
         self.stopped = self.stopped or (status, sentence, bonus)
@@ -87,19 +88,20 @@ class Grading:
             self.states[part.name] = "wrong"
         else:
             self.states[part.name] = "right" if all(right) else "todo" if all(todo) else "wrong"
-        inherited, mistakes, guilty = (), [], []
+        inherited, mistakes, guilty = (), (), []
         if self.states[part.name] == "wrong":
             guilty = [name for name in part.rests_on if self.states[name] == "wrong"]
             inherited = tuple(change for name in part.rests_on for _, changes in self.found.get(name, ())
                               for change in changes)
             # What rests on something unknown cannot be explained.
-            unknown = any(not self.found[name] for name in guilty)
-            own = [] if unknown else candidates(self.exercise, part.code)
+            own = () if self.unknown & set(guilty) else candidates(self.exercise, part.code)
             mistakes = diagnose(self.exercise, observed, own, inherited)
             if mistakes is None and inherited:                 # or this part does not use the part that is wrong
                 mistakes = diagnose(self.exercise, observed, own)
                 inherited = inherited if mistakes is None else ()
-            mistakes = mistakes or []
+            if mistakes is None:
+                mistakes = ()
+                self.unknown.add(part.name)
         self.found[part.name] = mistakes
         for check, outcome, good, unwritten in zip(*zip(*observed), right, todo) if observed else ():
             if good:
@@ -126,9 +128,10 @@ class Grading:
         if inherited and explained(inherited):
             names = [name for name in part.rests_on if self.found.get(name)]
             ids = [mistake.id for name in names for mistake, _ in self.found[name]]
-            self.add(part, check, "wrong", f"follows from the mistake in {' and '.join(names)}", detail, ids=ids, said=message)
+            sentence = f"follows from the mistake in {' and '.join(names)}"
+            self.add(part, check, "wrong", sentence, detail, ids=ids, said=message)
             return
-        for group in [[m] for m in mistakes] + [mistakes]:
+        for group in [[m] for m in mistakes] + [list(mistakes)]:
             if group and explained((*inherited, *(change for _, changes in group for change in changes))):
                 sentence = "Your output is exactly what you get when " + ", and ".join(m.says for m, _ in group) + "."
                 self.add(part, check, "wrong", sentence, detail, ids=[m.id for m, _ in group], said=message,

@@ -1,7 +1,7 @@
 """What is right, and what each known mistake would have given: the library as it is, or with a few lines changed.
 
-A mistake of the catalogue is a difference to the text of ``implementation.py``. Carried out, it gives on any input exactly
-what a learner gets who makes that mistake, however the learner wrote it.
+A mistake of the catalogue is a difference to the text of ``implementation.py``. Carried out, it gives on any input
+exactly what a learner gets who makes that mistake, however the learner wrote it.
 """
 
 import ast
@@ -88,7 +88,7 @@ class DoesNotApply(ValueError):
 
 
 def changed_source(name, changes):
-    """The source of a definition after changes, each (where, old, new): old stands there once, or is None for the start."""
+    """The source of a definition after changes (where, old, new): old stands there once, or is None for the start."""
     pieces = split_class(name)
     for where, old, new in changes:
         top, _, method = where.partition(".")
@@ -113,7 +113,8 @@ def changed_source(name, changes):
 def first_statement(function):
     """The first line of a function's body that is no docstring."""
     body = ast.parse(textwrap.dedent(function)).body[0].body
-    line = next(node.lineno for node in body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)))
+    line = next(node.lineno for node in body
+                if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)))
     return function.splitlines()[line - 1].strip()
 
 

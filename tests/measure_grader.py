@@ -8,6 +8,9 @@ and much faster, but leaves out the files that break or cheat.
 
 import argparse
 import ast
+import contextlib
+import io
+import os
 import re
 import sys
 import tempfile
@@ -20,8 +23,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 EXERCISES = ROOT / "exercises"
 DATA = HERE / "exercises_submissions"
+README = EXERCISES / "README.md"
 sys.path[:0] = [str(ROOT), str(EXERCISES)]
 
+import grade  # noqa: E402
 import grading  # noqa: E402
 import implementation  # noqa: E402
 from catalogue import CATALOGUE  # noqa: E402
@@ -81,7 +86,7 @@ def catalogue_submissions():
     for mistake in CATALOGUE.values():
         exercise = mistake.exercise
         for number, changes in enumerate(mistake.spellings):
-            names = [name for name in dir(implementation) if not name.startswith("_") and name not in hidden_names(exercise)]
+            names = [name for name in dir(implementation) if name not in hidden_names(exercise) and name[0] != "_"]
             text = "import math\nimport numpy as np\nfrom implementation import (" + ", ".join(names) + ")\n"
             text += "\n\n" + "\n\n".join(changed_source(name, changes) for name in WRITTEN[exercise])
             yield f"{mistake.id}_{number}", exercise, text, {mistake.id}
@@ -105,7 +110,8 @@ def hostile_submissions():
         body = body.replace("PROJECT", repr(str(ROOT)))
         text = body if alone else spliced(solution_text(int(exercise)), body)
         yield name, int(exercise), text, status, words
-    yield "wrong_encoding", 1, solution_text(1).replace("Every query", "Jede Anfrage f\u00fcr").encode("latin-1"), "error", "UTF-8"
+    latin = solution_text(1).replace("Every query", "Jede Anfrage f\u00fcr").encode("latin-1")
+    yield "wrong_encoding", 1, latin, "error", "UTF-8"
 
 
 # -------------------------------------------------------------------------------------------------- grading them
@@ -175,10 +181,10 @@ class Tally:
         return [title, rate(self.rejected), rate(self.right) if ids else "-", rate(self.wrong)]
 
 
-def tally(submissions, grade):
+def tally(submissions, judge):
     result = Tally()
     for name, exercise, text, ids in submissions:
-        result.add(f"{exercise} {name}", grade(exercise, text), ids)
+        result.add(f"{exercise} {name}", judge(exercise, text), ids)
     return result
 
 
@@ -192,7 +198,8 @@ def margins(seeds=range(5)):
                     want = expected(check.case, exercise)
                     if want.error or check.case.request["new"] is None:
                         continue
-                    small = {n: a.astype(np.float32) if a.dtype == np.float64 else a for n, a in check.case.arrays.items()}
+                    small = {n: a.astype(np.float32 if a.dtype == np.float64 else a.dtype)
+                             for n, a in check.case.arrays.items()}
                     name, kwargs = check.case.request["new"]
                     request = {**check.case.request, "new": [name, {**kwargs, "dtype": "float32"}]}
                     if "large the scores" not in check.name and "tiny" not in check.name:
@@ -233,17 +240,17 @@ def table(rows, heads):
 
 def measure(quick=False):
     """(the tables as Markdown, remarks on everything that was not as it should be)."""
-    grade = grade_here if quick else grade_text
-    known = tally(catalogue_submissions(), grade)
-    independent = tally(independent_submissions(), grade)
-    unknown = tally(((n, e, t, set()) for n, e, t in other_submissions("unknown")), grade)
+    judge = grade_here if quick else grade_text
+    known = tally(catalogue_submissions(), judge)
+    independent = tally(independent_submissions(), judge)
+    unknown = tally(((n, e, t, set()) for n, e, t in other_submissions("unknown")), judge)
     remarks = known.remarks + independent.remarks + unknown.remarks
-    right = [(f"{e} {n}", grade(e, t)) for n, e, t in other_submissions("right")]
+    right = [(f"{e} {n}", judge(e, t)) for n, e, t in other_submissions("right")]
     full = sum(r["status"] == "pass" for _, r in right)
     remarks += [f"{n}: {[c['message'] for c in r['checks'] if c['state'] == 'wrong']}" for n, r in right
                 if r["status"] != "pass" or any(c["state"] == "wrong" for c in r["checks"])]
-    stubs = [grade(n, grading.exercise_path(n).read_text(encoding="utf-8")) for n in FILES]
-    solved = [grade(n, solution_text(n)) for n in FILES]
+    stubs = [judge(n, grading.exercise_path(n).read_text(encoding="utf-8")) for n in FILES]
+    solved = [judge(n, solution_text(n)) for n in FILES]
     whole = sum(r["score"] == r["max_score"] and r["bonus_score"] == r["max_bonus"] for r in solved)
     text = [table([known.row("every mistake of the catalogue, in every spelling"),
                    independent.row("wrong answers that share no code with the catalogue"),
@@ -261,7 +268,8 @@ def measure(quick=False):
             hostile += good
             wrong += [] if good else [f"{name}: expected {status} {words!r}, got {result['status']}: {said[:300]}"]
         remarks += wrong
-        other.append(["files that break, cheat or misbehave", f"{hostile} of {hostile + len(wrong)} get the verdict they should"])
+        other.append(["files that break, cheat or misbehave",
+                      f"{hostile} of {hostile + len(wrong)} get the verdict they should"])
         with tempfile.TemporaryDirectory() as folder:
             paths = [Path(folder) / FILES[n] for n in FILES]
             for n, path in zip(FILES, paths):
@@ -281,12 +289,34 @@ def verdict(result):
     return " ".join([result["message"], *result["notes"], *(row["message"] for row in result["checks"])])
 
 
-BEGIN, END = "<!-- grader: begin -->", "<!-- grader: end -->"
+def example():
+    """What the grader says to one wrong submission, as a text block."""
+    wrong = solution_text(2).replace("x.transpose(0, 2, 1, 3).reshape(B, T, h * d_k)", "x.reshape(B, T, h * d_k)")
+    result = grade_here(2, wrong, seed=1) | {"file": str(grading.exercise_path(2))}
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        grade.show(result)
+    return f"```text\n{printed.getvalue().rstrip()}\n```"
+
+
+def count():
+    return f"{len(CATALOGUE)} mistakes"
+
+
+def with_part(page, name, text):
+    """A page with the text between the marks of a part replaced."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, rest = page.split(begin)
+    return f"{before}{begin}{text}{end}{rest.split(end)[1]}"
+
+
+def part_of(page, name):
+    return page.split(f"<!-- {name}: begin -->")[1].split(f"<!-- {name}: end -->")[0]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="grade in this process, without the files that break or cheat")
+    parser.add_argument("--quick", action="store_true", help="grade in this process, harmless files only")
     parser.add_argument("--write", action="store_true", help="put the tables into exercises/README.md")
     options = parser.parse_args()
     text, remarks = measure(options.quick)
@@ -294,10 +324,12 @@ def main():
     for remark in remarks:
         print(f"not as it should be: {remark}")
     if options.write:
-        readme = EXERCISES / "README.md"
-        old = readme.read_text(encoding="utf-8")
-        before, rest = old.split(BEGIN)
-        readme.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        page = README.read_text(encoding="utf-8")
+        page = with_part(with_part(page, "count", count()), "example", f"\n{example()}\n")
+        page = with_part(page, "grader", f"\n{text}\n")
+        fresh = README.with_name(".README.md.new")
+        fresh.write_text(page, encoding="utf-8")
+        os.replace(fresh, README)
     sys.exit(1 if remarks else 0)
 
 

@@ -72,8 +72,9 @@ def test_a_solution_is_the_library_to_1e12(exercise):
                     continue
                 got = execute(check.case.request, names, check.case.arrays)
                 for name, array in want.arrays.items():
+                    size = max(1, np.abs(array).max(initial=0))
                     accuracy = 1e-12 if array.dtype != np.float32 else 1e-5
-                    np.testing.assert_allclose(got[name], array, rtol=0, atol=accuracy * max(1, np.abs(array).max(initial=0)))
+                    np.testing.assert_allclose(got[name], array, rtol=0, atol=accuracy * size)
 
 
 @pytest.mark.parametrize("exercise", FILES)
@@ -210,19 +211,19 @@ def test_a_mistake_below_is_not_a_second_mistake_above():
 def test_every_rate_with_every_file_in_a_process_of_its_own():
     text, remarks = measure_grader.measure()
     assert not remarks
-    readme = (EXERCISES / "README.md").read_text(encoding="utf-8")
-    printed = readme.split(measure_grader.BEGIN)[1].split(measure_grader.END)[0]
+    printed = measure_grader.part_of(measure_grader.README.read_text(encoding="utf-8"), "grader")
 
     def rates(table):
         return [line for line in table.splitlines() if " of " in line and "entry" not in line]
     assert rates(printed) == rates(text), "run python tests/measure_grader.py --write"
 
 
-def test_the_rates_in_the_readme_speak_of_this_catalogue():
-    readme = (EXERCISES / "README.md").read_text(encoding="utf-8")
+def test_the_readme_speaks_of_this_catalogue_and_this_grader():
+    page = measure_grader.README.read_text(encoding="utf-8")
     spellings = sum(len(mistake.spellings) for mistake in CATALOGUE.values())
-    assert f"{spellings} of {spellings} (100 %)" in readme
-    assert f"{len(CATALOGUE)} mistakes" in readme
+    assert f"{spellings} of {spellings} (100 %)" in measure_grader.part_of(page, "grader")
+    assert measure_grader.part_of(page, "count") == measure_grader.count()
+    assert measure_grader.part_of(page, "example").strip() == measure_grader.example()
 
 
 # ------------------------------------------------------------------------------------------------------ safety
@@ -244,7 +245,8 @@ def test_what_breaks_cheats_or_misbehaves_gets_its_verdict(name):
 
 
 def test_a_bonus_that_never_ends_does_not_take_the_main_part_away():
-    text = spliced(solution_text(3), "class TokenEmbedding:\n    def backward(self, dout):\n        while True:\n            pass\n")
+    endless = "class TokenEmbedding:\n    def backward(self, dout):\n        while True:\n            pass\n"
+    text = spliced(solution_text(3), endless)
     result = grade_text(3, text, time_limit=1.5)
     assert (result["status"], result["score"], result["bonus_score"]) == ("pass", 10, 0)
     assert grade_text(3, text, time_limit=1.5, bonus=True)["status"] == "timeout"
@@ -271,8 +273,8 @@ def desk(tmp_path):
 
 
 def at(desk, *arguments, program="grade.py", **options):
-    return subprocess.run([sys.executable, str(desk / "exercises" / program), *map(str, arguments)], cwd=desk, text=True,
-                          capture_output=True, **options)
+    return subprocess.run([sys.executable, str(desk / "exercises" / program), *map(str, arguments)], cwd=desk,
+                          text=True, capture_output=True, **options)
 
 
 def test_grading_works_without_the_solutions_and_an_exercise_grades_itself(desk):
@@ -305,8 +307,8 @@ def test_json_is_the_contract_s(tmp_path):
 
 
 def test_an_unwritten_bonus_is_not_started_and_never_fails():
-    text = re.sub(r"(def backward.*\n(?:.*\n)*?)( *)# begin: .*\n(?:.*\n)*?\2# end\n", r"\1\2raise NotImplementedError\n",
-                  solution_text(4))
+    text = re.sub(r"(def backward.*\n(?:.*\n)*?)( *)# begin: .*\n(?:.*\n)*?\2# end\n",
+                  r"\1\2raise NotImplementedError\n", solution_text(4))
     result = grade_here(4, text)
     assert (result["status"], result["score"], result["bonus_score"]) == ("pass", 10, 0)
     assert {row["state"] for row in result["checks"] if row["bonus"]} <= {"todo", "waits"}
@@ -369,8 +371,8 @@ def school(tmp_path):
     """Submissions of a small class in both layouts, with a broken file, and things that are no submissions."""
     folder = tmp_path / "handed in"
     wrong = solution_text(2).replace("x.transpose(0, 2, 1, 3).reshape(B, T, h * d_k)", "x.reshape(B, T, h * d_k)")
-    for name, text in {"ada/exercise_02_multi_head_attention.py": solution_text(2), "ada/notes.txt": "", "grace/late.py": "",
-                       "bob/exercise_02.py": wrong, "=cmd()_exercise_02.py": "import nothing_at_all",
+    for name, text in {"ada/exercise_02_multi_head_attention.py": solution_text(2), "ada/notes.txt": "",
+                       "grace/late.py": "", "bob/exercise_02.py": wrong, "=cmd()_exercise_02.py": "import nothing_at_all",
                        "exercise_03_positional_encoding_carl.py": solution_text(3), "exercise_03.py": ""}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")

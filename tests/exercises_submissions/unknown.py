@@ -1,4 +1,4 @@
-# Wrong answers that are no known mistake: to be rejected without a name. "#: name | exercise"; the rest is the solution's.
+# Wrong answers that are no known mistake, to be rejected without a name: "#: name | exercise". The rest is the solution's.
 
 #: softmax_base_two | 1
 def softmax(x, axis=-1):
