@@ -57,7 +57,7 @@ def replaced(layer, **attributes):
 
 
 class ScaledBy(ScaledDotProductAttention):
-    """The scores are Q K^T times ``factor(d_k)``, for the library divides Q by the root that it is multiplied by here."""
+    """The scores are Q K^T times ``factor(d_k)``: Q is multiplied by what makes up for the library's own division."""
 
     def forward(self, Q, K, V, mask=None):
         self.correction = self.factor(Q.shape[-1]) * math.sqrt(Q.shape[-1])
