@@ -28,14 +28,19 @@ class Layer:
     each floating-point input of ``forward`` in order and adds the gradients of the weights to what is there.
     """
 
-    def __init__(self, dtype=np.float32):
-        self.dtype = np.dtype(dtype)
+    def __init__(self, dtype=np.float32, rng=None):
+        self.rng, self.dtype = np.random.default_rng(rng), np.dtype(dtype)
         self.training = True
         self._kept = None
         self._weights = []
 
     def __call__(self, *args, **kwargs):
         return self.forward(*args, **kwargs)
+
+    @property
+    def shared(self):
+        """What a layer hands to the layers inside it."""
+        return {"rng": self.rng, "dtype": self.dtype}
 
     def add_weight(self, name, value):
         """Store ``value`` as ``self.name`` and zeros of its shape as its gradient ``self.dname``."""
@@ -103,15 +108,14 @@ class Layer:
         for layer in self.layers():
             layer._kept = None
 
-    def train(self):
-        """Switch dropout on, here and in every layer inside."""
+    def train(self, mode=True):
+        """Switch dropout on (or, with mode=False, off), here and in every layer inside."""
         for layer in self.layers():
-            layer.training = True
+            layer.training = mode
 
     def eval(self):
-        """Switch dropout off, here and in every layer inside; ``backward`` still works."""
-        for layer in self.layers():
-            layer.training = False
+        """Switch dropout off; ``backward`` still works."""
+        self.train(False)
 
 
 def _first_of_each(named_arrays):
@@ -200,11 +204,10 @@ class Dropout(Layer):
     """
 
     def __init__(self, p, *, rng=None, dtype=np.float32):
-        super().__init__(dtype)
+        super().__init__(dtype, rng)
         if not 0 <= p < 1:
             raise ValueError(f"dropout_p must be in [0, 1), got {p!r}")
         self.p = p
-        self.rng = np.random.default_rng(rng)
 
     def forward(self, x):
         if not self.training or self.p == 0:
@@ -229,7 +232,7 @@ class LayerNorm(Layer):
     """
 
     def __init__(self, d_model, eps=1e-5, *, rng=None, dtype=np.float32):
-        super().__init__(dtype)
+        super().__init__(dtype, rng)
         check_sizes(d_model=d_model)
         self.eps = eps
         self.add_weight("gamma", np.ones(d_model))
@@ -255,8 +258,8 @@ class AddNorm(LayerNorm):
     """LayerNorm(x + Dropout(Sublayer(x))), the "Add & Norm" of figure 1.  [3.1, 5.4]"""
 
     def __init__(self, d_model, dropout_p=0.1, *, rng=None, dtype=np.float32):
-        super().__init__(d_model, dtype=dtype)
-        self.dropout = Dropout(dropout_p, rng=rng, dtype=dtype)
+        super().__init__(d_model, rng=rng, dtype=dtype)
+        self.dropout = Dropout(dropout_p, **self.shared)
 
     def forward(self, x, sublayer_output):
         return super().forward(x + self.dropout(sublayer_output))
@@ -273,12 +276,11 @@ class EncoderBlock(Layer):
     """
 
     def __init__(self, d_model, n_heads, d_ff, dropout_p=0.1, *, rng=None, dtype=np.float32):
-        super().__init__(dtype)
-        rng = np.random.default_rng(rng)
-        self.self_attention = MultiHeadAttention(d_model, n_heads, dropout_p, rng=rng, dtype=dtype)
-        self.norm1 = AddNorm(d_model, dropout_p, rng=rng, dtype=dtype)
-        self.feed_forward = FeedForward(d_model, d_ff, dropout_p, rng=rng, dtype=dtype)
-        self.norm2 = AddNorm(d_model, dropout_p, rng=rng, dtype=dtype)
+        super().__init__(dtype, rng)
+        self.self_attention = MultiHeadAttention(d_model, n_heads, dropout_p, **self.shared)
+        self.norm1 = AddNorm(d_model, dropout_p, **self.shared)
+        self.feed_forward = FeedForward(d_model, d_ff, dropout_p, **self.shared)
+        self.norm2 = AddNorm(d_model, dropout_p, **self.shared)
 
     def forward(self, x, mask=None):
         x = self.norm1(x, self.self_attention(x, x, x, mask))
@@ -300,14 +302,13 @@ class DecoderBlock(Layer):
     """
 
     def __init__(self, d_model, n_heads, d_ff, dropout_p=0.1, *, rng=None, dtype=np.float32):
-        super().__init__(dtype)
-        rng = np.random.default_rng(rng)
-        self.self_attention = MultiHeadAttention(d_model, n_heads, dropout_p, rng=rng, dtype=dtype)
-        self.norm1 = AddNorm(d_model, dropout_p, rng=rng, dtype=dtype)
-        self.cross_attention = MultiHeadAttention(d_model, n_heads, dropout_p, rng=rng, dtype=dtype)
-        self.norm2 = AddNorm(d_model, dropout_p, rng=rng, dtype=dtype)
-        self.feed_forward = FeedForward(d_model, d_ff, dropout_p, rng=rng, dtype=dtype)
-        self.norm3 = AddNorm(d_model, dropout_p, rng=rng, dtype=dtype)
+        super().__init__(dtype, rng)
+        self.self_attention = MultiHeadAttention(d_model, n_heads, dropout_p, **self.shared)
+        self.norm1 = AddNorm(d_model, dropout_p, **self.shared)
+        self.cross_attention = MultiHeadAttention(d_model, n_heads, dropout_p, **self.shared)
+        self.norm2 = AddNorm(d_model, dropout_p, **self.shared)
+        self.feed_forward = FeedForward(d_model, d_ff, dropout_p, **self.shared)
+        self.norm3 = AddNorm(d_model, dropout_p, **self.shared)
 
     def forward(self, x, encoder_output, self_mask=None, cross_mask=None):
         x = self.norm1(x, self.self_attention(x, x, x, self_mask))
@@ -324,11 +325,10 @@ class DecoderBlock(Layer):
         dquery, dkey, dvalue = self.self_attention.backward(dsublayer)
         return dx + dquery + dkey + dvalue, dencoder_output
 
-    def step(self, x, past, memory, cross_mask=None):
-        """``forward`` for the newest position alone, x (B, 1, d_model), given the heads of what came before."""
-        keys_values = past.append(*self.self_attention.project(x, x))
-        x = self.norm1(x, self.self_attention.attend(x, *keys_values))
-        x = self.norm2(x, self.cross_attention.attend(x, *memory, cross_mask))
+    def step(self, x, state, number):
+        """``forward`` for the newest position alone, x (B, 1, d_model); state holds what block ``number`` has seen."""
+        x = self.norm1(x, self.self_attention.attend(x, *state.extend(number, *self.self_attention.project(x, x))))
+        x = self.norm2(x, self.cross_attention.attend(x, *state.memory[number], state.cross_mask))
         return self.norm3(x, self.feed_forward(x))
 
 
@@ -393,8 +393,8 @@ class ScaledDotProductAttention(Layer):
     """
 
     def __init__(self, dropout_p=0.1, *, rng=None, dtype=np.float32):
-        super().__init__(dtype)
-        self.dropout = Dropout(dropout_p, rng=rng, dtype=dtype)
+        super().__init__(dtype, rng)
+        self.dropout = Dropout(dropout_p, **self.shared)
         self.attention_weights = None
 
     def forward(self, Q, K, V, mask=None):
@@ -429,15 +429,14 @@ class MultiHeadAttention(Layer):
     """
 
     def __init__(self, d_model, n_heads, dropout_p=0.1, *, rng=None, dtype=np.float32):
-        super().__init__(dtype)
+        super().__init__(dtype, rng)
         check_sizes(d_model=d_model, n_heads=n_heads)
         if d_model % n_heads:
             raise ValueError(f"d_model must be a multiple of n_heads, got d_model={d_model}, n_heads={n_heads}")
-        rng = np.random.default_rng(rng)
         self.n_heads, self.d_k = n_heads, d_model // n_heads
         for name in ("W_Q", "W_K", "W_V", "W_O"):
-            self.add_weight(name, glorot_uniform(rng, d_model, d_model))
-        self.attention = ScaledDotProductAttention(dropout_p, rng=rng, dtype=dtype)
+            self.add_weight(name, glorot_uniform(self.rng, d_model, d_model))
+        self.attention = ScaledDotProductAttention(dropout_p, **self.shared)
 
     def split_heads(self, x):
         """(B, T, d_model) -> (B, h, T, d_k), a view."""
@@ -491,14 +490,13 @@ class FeedForward(Layer):
     """
 
     def __init__(self, d_model, d_ff, dropout_p=0.1, *, rng=None, dtype=np.float32):
-        super().__init__(dtype)
+        super().__init__(dtype, rng)
         check_sizes(d_model=d_model, d_ff=d_ff)
-        rng = np.random.default_rng(rng)
-        self.add_weight("W1", glorot_uniform(rng, d_model, d_ff))
+        self.add_weight("W1", glorot_uniform(self.rng, d_model, d_ff))
         self.add_weight("b1", np.zeros(d_ff))
-        self.add_weight("W2", glorot_uniform(rng, d_ff, d_model))
+        self.add_weight("W2", glorot_uniform(self.rng, d_ff, d_model))
         self.add_weight("b2", np.zeros(d_model))
-        self.dropout = Dropout(dropout_p, rng=rng, dtype=dtype)
+        self.dropout = Dropout(dropout_p, **self.shared)
 
     def forward(self, x):
         hidden = linear(x, self.W1, self.b1)                                                    # (..., d_ff)
@@ -523,11 +521,10 @@ class TokenEmbedding(Layer):
     """
 
     def __init__(self, vocab_size, d_model, *, rng=None, dtype=np.float32):
-        super().__init__(dtype)
+        super().__init__(dtype, rng)
         check_sizes(vocab_size=vocab_size, d_model=d_model)
-        rng = np.random.default_rng(rng)
         self.scale = math.sqrt(d_model)
-        self.add_weight("embedding", rng.normal(0, d_model ** -0.5, (vocab_size, d_model)))
+        self.add_weight("embedding", self.rng.normal(0, d_model ** -0.5, (vocab_size, d_model)))
 
     def forward(self, tokens):
         tokens = check_tokens(tokens, len(self.embedding))
@@ -550,13 +547,13 @@ class PositionalEncoding(Layer):
     """
 
     def __init__(self, d_model, max_len=5000, dropout_p=0.1, *, rng=None, dtype=np.float32):
-        super().__init__(dtype)
+        super().__init__(dtype, rng)
         check_sizes(d_model=d_model, max_len=max_len)
         angles = np.arange(max_len)[:, None] / 10000 ** (np.arange(0, d_model, 2) / d_model)    # (max_len, ceil(d/2))
         self.pe = np.empty((max_len, d_model), dtype=self.dtype)
         self.pe[:, 0::2] = np.sin(angles)
         self.pe[:, 1::2] = np.cos(angles[:, :d_model // 2])
-        self.dropout = Dropout(dropout_p, rng=rng, dtype=dtype)
+        self.dropout = Dropout(dropout_p, **self.shared)
 
     def forward(self, x, start=0):
         """Positions count from ``start``, which decoding uses to add one position at a time."""
@@ -582,7 +579,7 @@ class Transformer(Layer):
 
     def __init__(self, src_vocab_size, tgt_vocab_size, d_model=512, n_heads=8, n_encoder_layers=6, n_decoder_layers=6,
                  d_ff=2048, dropout_p=0.1, max_len=5000, *, tie_embeddings=False, rng=None, dtype=np.float32):
-        super().__init__(dtype)
+        super().__init__(dtype, rng)
         check_sizes(src_vocab_size=src_vocab_size, tgt_vocab_size=tgt_vocab_size, d_model=d_model, n_heads=n_heads,
                     n_encoder_layers=n_encoder_layers, n_decoder_layers=n_decoder_layers, d_ff=d_ff, max_len=max_len)
         if tie_embeddings and src_vocab_size != tgt_vocab_size:
@@ -592,22 +589,20 @@ class Transformer(Layer):
             src_vocab_size=src_vocab_size, tgt_vocab_size=tgt_vocab_size, d_model=d_model, n_heads=n_heads,
             n_encoder_layers=n_encoder_layers, n_decoder_layers=n_decoder_layers, d_ff=d_ff, dropout_p=dropout_p,
             max_len=max_len, tie_embeddings=tie_embeddings)
-        rng = np.random.default_rng(rng)
-        shared = dict(rng=rng, dtype=dtype)
-        self.src_embedding = TokenEmbedding(src_vocab_size, d_model, **shared)
+        self.src_embedding = TokenEmbedding(src_vocab_size, d_model, **self.shared)
         self.tgt_embedding = (self.src_embedding.twin() if tie_embeddings
-                              else TokenEmbedding(tgt_vocab_size, d_model, **shared))
-        self.positional_encoding = PositionalEncoding(d_model, max_len, dropout_p, **shared)
+                              else TokenEmbedding(tgt_vocab_size, d_model, **self.shared))
+        self.positional_encoding = PositionalEncoding(d_model, max_len, dropout_p, **self.shared)
         self.tgt_positional_encoding = self.positional_encoding.twin()
-        self.encoder_layers = [EncoderBlock(d_model, n_heads, d_ff, dropout_p, **shared)
+        self.encoder_layers = [EncoderBlock(d_model, n_heads, d_ff, dropout_p, **self.shared)
                                for _ in range(n_encoder_layers)]
-        self.decoder_layers = [DecoderBlock(d_model, n_heads, d_ff, dropout_p, **shared)
+        self.decoder_layers = [DecoderBlock(d_model, n_heads, d_ff, dropout_p, **self.shared)
                                for _ in range(n_decoder_layers)]
         if tie_embeddings:
             self.output_projection = self.src_embedding.embedding.T                             # (d_model, V)
             self.doutput_projection = self.src_embedding.dembedding.T
         else:
-            self.add_weight("output_projection", glorot_uniform(rng, d_model, tgt_vocab_size))
+            self.add_weight("output_projection", glorot_uniform(self.rng, d_model, tgt_vocab_size))
 
     def encode(self, src, src_mask=None):
         """Source ids (B, S) -> the encoder's output (B, S, d_model)."""
@@ -658,47 +653,37 @@ class Transformer(Layer):
         The same numbers as ``forward`` on all tokens so far, but each position is computed once.
         """
         x = self.tgt_positional_encoding(self.tgt_embedding(np.asarray(tokens)[:, None]), start=state.length)
-        for block, past, memory in zip(self.decoder_layers, state.past, state.memory):
-            x = block.step(x, past, memory, state.cross_mask)
+        for number, block in enumerate(self.decoder_layers):
+            x = block.step(x, state, number)
+        state.length += 1
         self.forget()
         return linear(x[:, 0], self.output_projection)
 
 
-class KeyValueCache:
-    """The heads of keys and values (B, h, t, d_k) of the positions so far; room is doubled when it runs out."""
-
-    def __init__(self):
-        self.length, self.K, self.V = 0, None, None
-
-    def append(self, K, V):
-        """Add one position, (B, h, 1, d_k) each, and return all so far."""
-        if self.K is None:
-            self.K, self.V = K, V
-        elif self.length == self.K.shape[2]:
-            self.K = np.concatenate([self.K, np.empty_like(self.K)], axis=2)
-            self.V = np.concatenate([self.V, np.empty_like(self.V)], axis=2)
-        self.K[:, :, self.length] = K[:, :, 0]
-        self.V[:, :, self.length] = V[:, :, 0]
-        self.length += 1
-        return self.K[:, :, :self.length], self.V[:, :, :self.length]
-
-
 class DecodingState:
-    """What decoding remembers, for each decoder block: heads of past positions and of the encoder's output."""
+    """What decoding remembers, for each decoder block: heads of past positions and of the encoder's output.
+
+    ``past`` has room for more positions than the ``length`` that are written; it is doubled when it runs out.
+    """
 
     def __init__(self, memory, cross_mask):
-        self.past = [KeyValueCache() for _ in memory]
         self.memory, self.cross_mask = memory, cross_mask
+        self.past, self.length = [None] * len(memory), 0
 
-    @property
-    def length(self):
-        return self.past[0].length
+    def extend(self, block, K, V):
+        """Add the newest position's heads (B, h, 1, d_k) to those of a block; all so far are returned."""
+        if self.past[block] is None:
+            self.past[block] = [K, V]
+        past = self.past[block]
+        for i, newest in enumerate((K, V)):
+            if self.length == past[i].shape[2]:
+                past[i] = np.concatenate([past[i], np.empty_like(past[i])], axis=2)
+            past[i][:, :, self.length] = newest[:, :, 0]
+        return [heads[:, :, :self.length + 1] for heads in past]
 
     def reorder(self, indices):
         """Row i continues what row indices[i] held: for beams, and to drop rows that are done."""
-        for cache in self.past:
-            if cache.length:
-                cache.K, cache.V = cache.K[indices], cache.V[indices]
-        self.memory = [(K[indices], V[indices]) for K, V in self.memory]
+        self.past, self.memory = ([heads and [array[indices] for array in heads] for heads in both]
+                                  for both in (self.past, self.memory))
         if self.cross_mask is not None:
             self.cross_mask = self.cross_mask[indices]

@@ -359,7 +359,7 @@ def parse_arguments(argv):
     add(training, "--lr", "the peak of the learning rate curve of section 5.3 (default: the paper's, "
         "(d_model * warmup)^-0.5)", metavar="X", type=number(lambda x: 0 < x < math.inf, "a number above 0"))
     add(training, "--warmup", "steps in which the learning rate rises; if the loss jumps about, raise it. The paper "
-        "has 4000 for d_model 512; a narrower model gets a higher rate from the same formula and wants more", **positive)
+        "has 4000 for d_model 512; the same formula gives a narrower model a higher rate, and it wants more", **positive)
     add(training, "--label-smoothing", "share of each target spread over all classes, in [0, 1)", metavar="E",
         type=number(lambda p: 0 <= p < 1, "in [0, 1)"))
     add(training, "--seed", "fixes weights, batches and dropout", metavar="N", type=whole_number(0))
