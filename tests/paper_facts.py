@@ -29,7 +29,7 @@ QUOTED = {
     "40000": "training sentences: 6.3", "300": "longer output: 6.3",
     # other people's
     "0.999": "Adam's usual beta_2: Kingma & Ba 2015", "1.8": "BLEU by tokenization: Post 2018",
-    "3.1": "section, and GPT-3's operations", "1.65": "3.3e18 / 2e10, five years",
+    "3.14": "GPT-3's operations: Brown et al. 2020", "1.65": "3.3e18 / 2e10, five years",
     "9.21": "ln 10000", "0.036": "9.21 * 2 / 512", "1.0027": "a slip in circulation",
     "0.84": "the same slip", "0.55": "the same slip", "62832": "10000 * 2 pi",
     "1706.03762": "the paper's number", "4.1": "He et al. 2015, the section", "3.11": "the oldest Python",

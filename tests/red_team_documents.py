@@ -88,7 +88,9 @@ def noticed(path, text):
         return "a syntax error"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        complaints = documents.run(documents.load(path, text), stop=True)
+        document = documents.load(path, text)
+        complaints = documents.run(document, stop=True)
+        document.namespace.clear()                       # models and all: they would wait for the garbage collector
     return complaints[0].splitlines()[0][:90] if complaints else None
 
 

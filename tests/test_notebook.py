@@ -9,9 +9,10 @@ import pytest
 from conftest import need
 from documents import ROOT
 
-nbformat = need("nbformat")
+need("nbformat.v4")                                      # by a module's name: programs are called jupytext, not modules
+import nbformat                                                                                      # noqa: E402
 
-TEXT, NOTEBOOK = ROOT / "notebook.py", ROOT / "notebook.ipynb"
+TEXT, NOTEBOOK = ROOT / "notebook.text.py", ROOT / "notebook.ipynb"
 
 
 def stored():
@@ -19,9 +20,8 @@ def stored():
 
 
 def executed(notebook, folder):
-    nbclient = need("nbclient")
-    need("ipykernel")
-    client = nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}})
+    need("ipykernel.kernelbase")
+    client = need("nbclient.client").NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}})
     return client.execute()
 
 
@@ -56,8 +56,7 @@ def test_outputs_are_stored_in_order_and_without_errors_or_warnings():
 
 
 def test_it_equals_its_text_form():
-    jupytext = need("jupytext")
-    paired = jupytext.read(TEXT)
+    paired = need("jupytext.jupytext").read(TEXT)
     assert [(cell.cell_type, cell.source) for cell in paired.cells] == \
         [(cell.cell_type, cell.source) for cell in stored().cells]
 

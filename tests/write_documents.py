@@ -3,7 +3,7 @@
     python tests/write_documents.py             writes them
     python tests/write_documents.py --check     exit status 1 where a text differs from what would be written
     python tests/write_documents.py --measure   first trains the tasks, measures the gradients and stores the results
-    python tests/write_documents.py --notebook  runs notebook.py and stores it with its outputs as notebook.ipynb
+    python tests/write_documents.py --notebook  runs notebook.text.py and stores it with its outputs as notebook.ipynb
 
 The results stand in benchmarks/results.json under "training", with the machine, the versions and the commit.
 """
@@ -57,13 +57,14 @@ def write_models():
 
 
 def write_sizes():
-    """Lines of the files that a reader reads."""
+    """About how long the files are that a reader reads, to the next 50 lines."""
     files = {"implementation.py": "the model, forward and backward", "optimisation.py": "loss, Adam, schedule",
              "decoding.py": "greedy decoding, beam search", "training_data.py": "the two tasks, on numbers and on text",
              "train_minimal.py": "training, checkpoints, command line",
              "visualization.py": "pictures"}
-    rows = [f"| [`{file}`]({file}) | {what} | {len(documents.read(file).splitlines()):,} |" for file, what in files.items()]
-    return "\n".join(["| file | what | lines |", "| --- | --- | ---: |", *rows]) + "\n"
+    rows = [f"| [`{file}`]({file}) | {what} | {round(len(documents.read(file).splitlines()) / 50) * 50:,} |"
+            for file, what in files.items()]
+    return "\n".join(["| file | what | lines, about |", "| --- | --- | ---: |", *rows]) + "\n"
 
 
 def write_help():
@@ -202,12 +203,12 @@ def measure():
 
 
 def store_notebook():
-    """notebook.py, run from the root, with its outputs. Cells are numbered, so that a diff shows what changed."""
+    """notebook.text.py, run from the root, with its outputs. Cells are numbered, so that a diff shows what changed."""
     import jupytext
     import nbformat
     from nbclient import NotebookClient
 
-    notebook = jupytext.read(ROOT / "notebook.py")
+    notebook = jupytext.read(ROOT / "notebook.text.py")
     NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02}"
