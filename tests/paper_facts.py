@@ -41,7 +41,7 @@ QUOTED = {
 
 FOREIGN_NAMES = {
     "nn.MultiheadAttention": "PyTorch", "F.scaled_dot_product_attention": "PyTorch", "nn.Embedding": "PyTorch",
-    "torch.nn.Transformer": "PyTorch", "pydoc_data.topics": "the standard library",
+    "torch.nn.Transformer": "PyTorch", "ada_exercise_02.py": "a student's file, for example", "pydoc_data.topics": "the standard library",
 }
 
 EQUATIONS = [                                            # as the pages show them, with their place in the paper
