@@ -31,7 +31,7 @@ from matplotlib.ticker import MaxNLocator
 from tqdm import tqdm
 
 from implementation import check_mask, create_causal_mask, create_padding_mask, softmax, softmax_backward
-from train_minimal import (END, FIRST, PAD, START, CheckpointError, CrossEntropyLoss, UsageError, eval_mode,
+from train_minimal import (END, FIRST, PAD, START, CheckpointError, CrossEntropyLoss, Parser, UsageError, eval_mode,
                            greedy_decode, load_checkpoint, make_masks, parse_tokens, shift_target, show_tokens,
                            token_label)
 
@@ -41,7 +41,7 @@ VISIBLE, HIDDEN, HATCH = "#bfd0e2", "#eceef0", "#b9bec6"
 ATTENTION_COLOURS = "cividis"
 FONT = "DejaVu Sans"                                      # matplotlib brings it along
 STYLE = {
-    "font.family": [FONT], "font.size": 8, "text.color": INK, "text.parse_math": True, "axes.labelcolor": GREY,
+    "font.family": [FONT], "font.size": 8, "text.color": INK, "axes.labelcolor": GREY,
     "axes.edgecolor": GREY, "axes.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False,
     "axes.labelsize": 8, "axes.titlesize": 8, "axes.titlecolor": INK, "xtick.color": GREY, "ytick.color": GREY,
     "xtick.labelcolor": INK, "ytick.labelcolor": INK, "xtick.labelsize": 7.5, "ytick.labelsize": 7.5,
@@ -49,7 +49,7 @@ STYLE = {
     "xtick.minor.size": 0, "ytick.minor.size": 0, "lines.linewidth": 1.6, "lines.solid_capstyle": "round",
     "hatch.linewidth": 0.6, "text.hinting": "no_hinting", "figure.dpi": 100, "savefig.dpi": 150,
     "figure.facecolor": "white", "svg.hashsalt": "attention", "svg.fonttype": "path", "pdf.fonttype": 42,
-    "axes.formatter.useoffset": False,
+    "axes.formatter.useoffset": False, "text.parse_math": False,
 }
 MARGIN = 0.3                                              # inches, as every length below
 MOST_LABELS = 40
@@ -173,6 +173,11 @@ def text_width(text, size, weight="normal"):
     width = artist.get_window_extent().width / 144
     artist.remove()
     return width
+
+
+def power_of_ten(value, _=None):
+    """How a logarithmic axis writes 0.001: 10⁻³."""
+    return "10" + str(round(math.log10(value))).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def line_height(size):
@@ -714,6 +719,7 @@ def visualize_attention_scaling(d_k_values=(4, 16, 64, 256, 1024), *, n_queries=
         ax.set_xlabel("d_k", parse_math=False)
         if measure == 0:
             ax.set_yscale("log")
+            ax.yaxis.set_major_formatter(power_of_ten)
             ax.margins(y=0.15)
         else:
             ax.set_ylim(0, None if measure == 2 else 1.05)
@@ -857,6 +863,7 @@ def plot_gradient_norms(norms, title="How much gradient reaches each layer", *, 
         ax.hlines(y, low, np.maximum(values, low), color=FAINT, linewidth=1.2)
         ax.plot(np.where(values > 0, values, np.nan), y, "o", color=BLUE, markersize=4.5)
         ax.set_xscale("log")
+        ax.xaxis.set_major_formatter(power_of_ten)
         ax.set(xlim=(low, high), ylim=(len(items) - 0.5, -0.5), yticks=[])
         ax.spines["left"].set_visible(False)
         ax.minorticks_off()
@@ -1235,18 +1242,13 @@ def write_figures(example, names, out, kind, source):
     return [out / f"{name}.{kind}" for name in drawn], skipped
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise UsageError(message)
-
-
 def parse_arguments(argv):
     parser = Parser(prog="visualization.py", description="Draw what a trained model does with a sequence.",
                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--checkpoint", metavar="FILE", default="checkpoints/copy.npz",
                         help="what train_minimal.py wrote")
     parser.add_argument("--input", metavar="TOKENS",
-                        help='the source: "5 3 9", or text for a model trained with --data; without it, a fixed sequence')
+                        help='the source: "5 3 9", or text for a model trained with --data (default: a fixed sequence)')
     parser.add_argument("--out", metavar="DIR", default="figures", help="where the figures go")
     parser.add_argument("--figure", metavar="NAME", help="this figure alone, without the index page")
     parser.add_argument("--format", choices=("png", "svg", "pdf"), default="png")
@@ -1296,7 +1298,7 @@ def main(argv=None):
     try:
         run(argv)
     except (UsageError, CheckpointError, ValueError) as error:
-        print(f"visualization.py: {error}", file=sys.stderr)
+        print(f"visualization.py: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -599,10 +599,10 @@ def test_interrupted(capsys, tmp_path, monkeypatch, checkpoint):
 
 def test_as_a_program_without_a_display(tmp_path, checkpoint):
     environment = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "MPLBACKEND")}
-    command = [sys.executable, "-W", "error", str(ROOT / "visualization.py"), "--checkpoint", str(checkpoint)]
+    command = [sys.executable, str(ROOT / "visualization.py"), "--checkpoint", str(checkpoint)]
     done = subprocess.run([*command, "--figure", "attention", "--out", str(tmp_path)], env=environment,
                           capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "") and (tmp_path / "attention.png").exists()
     failed = subprocess.run([*command, "--figure", "none"], env=environment, capture_output=True, text=True,
                             timeout=120)
-    assert failed.returncode == 2 and failed.stderr.startswith("visualization.py: ") and failed.stderr.count("\n") == 1
+    assert failed.returncode == 2 and failed.stderr.startswith("visualization.py: error: ") and failed.stderr.count("\n") == 1
