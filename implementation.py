@@ -78,8 +78,11 @@ class Layer:
         """A second layer on the same weights and gradients, for a second place in a model."""
         twin = copy.copy(self)
         twin._kept = None
-        for name, child in self.children():
-            setattr(twin, name, child.twin())
+        for name, value in vars(self).items():
+            if isinstance(value, Layer):
+                setattr(twin, name, value.twin())
+            elif isinstance(value, list):
+                setattr(twin, name, [item.twin() if isinstance(item, Layer) else item for item in value])
         return twin
 
     def _named(self, prefix, path=""):
@@ -645,7 +648,7 @@ class Transformer(Layer):
         memory = [block.cross_attention.project(encoder_output, encoder_output) for block in self.decoder_layers]
         if cross_mask is not None:
             cross_mask = np.broadcast_to(cross_mask, (len(encoder_output), *np.shape(cross_mask)[1:]))
-        return DecodingState(memory, cross_mask)
+        return DecodingState(memory, cross_mask, list(self.layers()))
 
     def decode_step(self, tokens, state):
         """The newest token of each row (B,) -> logits (B, tgt_vocab_size) for the next one; state grows by a position.
@@ -656,7 +659,8 @@ class Transformer(Layer):
         for number, block in enumerate(self.decoder_layers):
             x = block.step(x, state, number)
         state.length += 1
-        self.forget()
+        for layer in state.layers:                                      # forget(), without walking through the model
+            layer._kept = None
         return linear(x[:, 0], self.output_projection)
 
 
@@ -666,8 +670,8 @@ class DecodingState:
     ``past`` has room for more positions than the ``length`` that are written; it is doubled when it runs out.
     """
 
-    def __init__(self, memory, cross_mask):
-        self.memory, self.cross_mask = memory, cross_mask
+    def __init__(self, memory, cross_mask, layers):
+        self.memory, self.cross_mask, self.layers = memory, cross_mask, layers
         self.past, self.length = [None] * len(memory), 0
 
     def extend(self, block, K, V):

@@ -98,8 +98,8 @@ class Adam:
     block_size = 65_536
 
     def __init__(self, model, betas=(0.9, 0.98), eps=1e-9):
-        if not (0 <= betas[0] < 1 and 0 <= betas[1] < 1) or eps < 0:
-            raise ValueError(f"betas must be in [0, 1) and eps not negative, got betas={betas}, eps={eps}")
+        if not (0 <= betas[0] < 1 and 0 <= betas[1] < 1) or eps <= 0:
+            raise ValueError(f"betas must be in [0, 1) and eps above 0, got betas={betas}, eps={eps}")
         self.model, self.betas, self.eps, self.steps = model, tuple(betas), eps, 0
         parameters = model.named_parameters()
         for name, weight in parameters.items():
