@@ -14,12 +14,12 @@
 # %% [markdown]
 # # From a dictionary to a trained Transformer
 #
-# One story, about an hour. It begins with a lookup in a dictionary and ends with a model that you have trained yourself and
-# that reverses your own sequence. On the way every part of the Transformer is computed, drawn and checked. Nothing is
-# redefined here: all of it is the code of `implementation.py` and `train_minimal.py`.
+# One story, about an hour. It begins with a lookup in a dictionary and ends with a model that you have trained yourself
+# and that reverses your own sequence. On the way every part of the Transformer is computed, drawn and checked. Nothing
+# is redefined here: all of it is the code of `implementation.py` and `train_minimal.py`.
 #
-# Run the cells in order. Before you run one, guess what it will show. Section numbers are those of
-# [the paper](https://arxiv.org/abs/1706.03762); longer explanations are in [paper_notes.md](paper_notes.md).
+# Run the cells in order. Before you run one, guess what it will show. Section numbers are those of [the
+# paper](https://arxiv.org/abs/1706.03762); longer explanations are in [paper_notes.md](paper_notes.md).
 
 # %%
 # %matplotlib inline
@@ -51,9 +51,9 @@ dictionary = {"cat": 10.0, "sat": 20.0, "mat": 30.0}
 print(dictionary["sat"])
 
 # %% [markdown]
-# Make everything a vector, and "equal" becomes "has a large dot product". Turn the dot products into weights that sum to 1
-# with a softmax, and the answer is a weighted average of *all* values. A query that is one of the keys gets (nearly) its
-# value. A query between two keys gets a mixture, which no dictionary can give.
+# Make everything a vector, and "equal" becomes "has a large dot product". Turn the dot products into weights that sum
+# to 1 with a softmax, and the answer is a weighted average of *all* values. A query that is one of the keys gets
+# (nearly) its value. A query between two keys gets a mixture, which no dictionary can give.
 
 # %%
 keys = np.array([[4.0, 0, 0], [0, 4, 0], [0, 0, 4]])                 # cat, sat, mat
@@ -68,8 +68,8 @@ assert np.allclose(weights.sum(axis=1), 1)
 plot_attention_weights(weights, ["cat", "sat", "mat"], ["sat", "sat or mat", "nothing"], "A soft dictionary")
 
 # %% [markdown]
-# That was equation 1 of the paper, all of it: softmax(Q Kᵀ / √d_k) V. The class computes the same, for a batch of sequences
-# and several heads at once.
+# That was equation 1 of the paper, all of it: softmax(Q Kᵀ / √d_k) V. The class computes the same, for a batch of
+# sequences and several heads at once.
 
 # %%
 attention = ScaledDotProductAttention(dropout_p=0, dtype=np.float64)
@@ -79,25 +79,27 @@ print("the class and the three lines agree")
 # %% [markdown]
 # ## 2 A pronoun finds its noun
 #
-# "Ming gives the book back to Hong, because **she** has an exam." Suppose a query means "a person, female, not a thing", and keys say
-# what each word is. Then *she* finds *Hong* in one step, however many words stand between.
+# "Ming gives the book back to Hong, because **she** has an exam." Suppose a query means "a person, female, not a
+# thing", and keys say what each word is. Then *she* finds *Hong* in one step, however many words stand between.
 
 # %%
 words = ["Ming", "gives", "the", "book", "back", "to", "Hong", "because", "she"]
-is_what = np.array([[1, -1, 0], [0, 0, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0], [1, 1, 0], [0, 0, 0], [0, 1, 0.0]])
+#                     person, female, thing
+is_what = np.array([[1, -1, 0], [0, 0, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0], [1, 1, 0], [0, 0, 0], [0, 1, 0]])
 she_looks_for = np.array([[6, 6, -6.0]])
 found = softmax(she_looks_for @ is_what.T / math.sqrt(3))
 print(words[int(found.argmax())], f"gets {found.max():.6f}")
 plot_attention_weights(found, words, ["she"], "Whom does she mean?")
 
 # %% [markdown]
-# In a trained model nobody writes such features. Each word's vector is multiplied by three learned matrices: `W_Q` makes the query (what am I
-# looking for), `W_K` the key (what do I offer to be found by), `W_V` the value (what I hand over).
+# In a trained model nobody writes such features. Each word's vector is multiplied by three learned matrices: `W_Q`
+# makes the query (what am I looking for), `W_K` the key (what do I offer to be found by), `W_V` the value (what I hand
+# over).
 #
 # ## 3 Why divide by √d_k
 #
-# The dot product of two random vectors of 64 numbers has variance 64: some scores are large. The softmax of large scores is nearly 0 or 1 everywhere, and
-# there its gradient is nearly 0. Dividing by √64 brings the variance back to 1.
+# The dot product of two random vectors of 64 numbers has variance 64: some scores are large. The softmax of large
+# scores is nearly 0 or 1 everywhere, and there its gradient is nearly 0. Dividing by √64 brings the variance back to 1.
 
 # %%
 rng = np.random.default_rng(0)
@@ -110,8 +112,9 @@ visualize_attention_scaling()
 # %% [markdown]
 # ## 4 Many heads
 #
-# One softmax can follow one pattern. So the model has several attentions side by side, each narrower. `split_heads` turns
-# `(batch, seq, d_model)` into `(batch, heads, seq, d_k)`. A bare `reshape` would give that shape too, with the positions mixed up:
+# One softmax can follow one pattern. So the model has several attentions side by side, each narrower. `split_heads`
+# turns `(batch, seq, d_model)` into `(batch, heads, seq, d_k)`. A bare `reshape` would give that shape too, with the
+# positions mixed up:
 
 # %%
 layer = MultiHeadAttention(d_model=4, n_heads=2, dropout_p=0, rng=0)
@@ -132,8 +135,9 @@ plot_multi_head_attention(layer.get_attention_weights()[0], x_labels=words, y_la
 # %% [markdown]
 # ## 5 Two masks
 #
-# Sequences of a batch are padded to one length; padding must not be looked at. And the decoder must not look at words that
-# it has yet to write. `True` means hidden, and hiding happens *before* the softmax: the score becomes minus infinity.
+# Sequences of a batch are padded to one length; padding must not be looked at. And the decoder must not look at words
+# that it has yet to write. `True` means hidden, and hiding happens *before* the softmax: the score becomes minus
+# infinity.
 
 # %%
 tokens = np.array([[5, 7, 4, 0, 0]])                                 # three tokens and two places of padding
@@ -144,8 +148,8 @@ plot_masks(tokens[0], ["5", "7", "4", "<pad>", "<pad>"])
 # %% [markdown]
 # ## 6 Where am I?
 #
-# Shuffle the words, and attention's outputs are shuffled the same way: it does not know any order. So a pattern of waves is added to each word's
-# vector, fast waves in the first dimensions and slow ones in the last.
+# Shuffle the words, and attention's outputs are shuffled the same way: it does not know any order. So a pattern of
+# waves is added to each word's vector, fast waves in the first dimensions and slow ones in the last.
 
 # %%
 order = [4, 0, 3, 1, 2]
@@ -172,8 +176,9 @@ print(f"a row of the table: {embedding.embedding.std():.3f}; times √512: {embe
 # %% [markdown]
 # ## 7 A block
 #
-# Attention moves information between positions. A feed-forward layer then works on each position alone. Around both: add the input back in, then
-# bring each position's vector to mean 0 and variance 1. The shape that goes in comes out, so blocks can be stacked.
+# Attention moves information between positions. A feed-forward layer then works on each position alone. Around both:
+# add the input back in, then bring each position's vector to mean 0 and variance 1. The shape that goes in comes out,
+# so blocks can be stacked.
 
 # %%
 block = EncoderBlock(d_model=32, n_heads=4, d_ff=128, dropout_p=0, rng=0, dtype=np.float64)
@@ -185,8 +190,9 @@ assert np.allclose(out.mean(axis=-1), 0) and np.allclose(out.var(axis=-1), 1, at
 # %% [markdown]
 # ## 8 A gradient, checked by hand
 #
-# Every layer has a `backward` that is written by hand: it takes the gradient of the loss at the layer's output and hands back that at its input. Is it right? Ask
-# the definition: move one weight a little to either side, and see how much the loss changes.
+# Every layer has a `backward` that is written by hand: it takes the gradient of the loss at the layer's output and
+# hands back that at its input. Is it right? Ask the definition: move one weight a little to either side, and see how
+# much the loss changes.
 
 # %%
 layer = MultiHeadAttention(d_model=8, n_heads=2, dropout_p=0, rng=0, dtype=np.float64)
@@ -212,7 +218,8 @@ print(f"backward says {by_hand:.6f}, the definition says {(above - below) / (2 *
 assert np.isclose(by_hand, (above - below) / (2 * step), rtol=1e-6)
 
 # %% [markdown]
-# That is one of the 256 weights of this layer. The tests do it for every array of every layer, along random directions, with masks and dropout on, and compare with PyTorch as well.
+# That is one of the 256 weights of this layer. The tests do it for every array of every layer, along random directions,
+# with masks and dropout on, and compare with PyTorch as well.
 #
 # ## 9 The whole model
 #
@@ -232,7 +239,8 @@ print(f"{model.num_parameters():,} weights")
 plot_transformer_architecture(model)
 
 # %% [markdown]
-# The task: reverse a sequence. The decoder's input is the target shifted right by one (start, then the tokens), and the same tokens with an end are to come out.
+# The task: reverse a sequence. The decoder's input is the target shifted right by one (start, then the tokens), and the
+# same tokens with an end are to come out.
 
 # %%
 src, tgt = generate_reverse_task_data(3, SEQ_LEN, VOCAB, rng=4)
@@ -243,8 +251,9 @@ for name, tokens in ("source ", src[0]), ("put in ", tgt_in[0]), ("get out", tgt
 # %% [markdown]
 # ## 10 Train it
 #
-# A thousand steps: forward, loss, backward, and Adam. The learning rate climbs for 100 steps, then falls to 0. The numbers of a training run differ in
-# their last digits from machine to machine, so this cell prints none; it asserts the result: 500 fresh sequences, decoded freely, every token of every one right.
+# A thousand steps: forward, loss, backward, and Adam. The learning rate climbs for 100 steps, then falls to 0. The
+# numbers of a training run differ in their last digits from machine to machine, so this cell prints none; it asserts
+# the result: 500 fresh sequences, decoded freely, every token of every one right.
 
 # %%
 STEPS, WARMUP, PEAK = 1000, 100, 0.005
@@ -293,23 +302,25 @@ assert answer.tolist() == [*reversed(mine), 2]
 # %% [markdown]
 # ## 12 Look inside
 #
-# The decoder's attention to the source, one row for each token that it writes. To write the first token it has to find the *last* of the source, and so on backwards. Which head does it, and how sharply, differs from
-# run to run; that together they go from the end to the beginning is what the cell asserts.
+# The decoder's attention to the source, one row for each token that it writes. To write the first token it has to find
+# the *last* of the source, and so on backwards. Which head does it, and how sharply, differs from run to run; that
+# together they go from the end to the beginning is what the cell asserts.
 
 # %%
 written = np.array([[1, *answer[:-1]]])
 model(source, written, *make_masks(source, written))
 cross = model.decoder_layers[0].cross_attention.get_attention_weights()[0]
 centre = (cross.mean(axis=0) @ np.arange(len(mine) + 1))              # where the heads look on average, row by row
-assert centre[0] > centre[len(mine) - 1] + 1                         # far back for the first token, far forward for the last
+assert centre[0] > centre[len(mine) - 1] + 1                         # near the end for the first token, then forward
 plot_multi_head_attention(cross, x_labels=[*map(str, mine), "<end>"], y_labels=["<start>", *map(str, answer[:-1])],
                           title="Where the decoder looks in the source")
 
 # %% [markdown]
 # ## 13 The same model with the causal mask left out
 #
-# One line less: the decoder may look at all of its input, the answer included. Judge it the usual way, given the right tokens so far (*teacher forcing*),
-# and it seems as good as the other. Let it write on its own, and it fails, because the answer it used to peep at is not there yet.
+# One line less: the decoder may look at all of its input, the answer included. Judge it the usual way, given the right
+# tokens so far (*teacher forcing*), and it seems as good as the other. Let it write on its own, and it fails, because
+# the answer it used to peep at is not there yet.
 
 # %%
 cheat = new_model(seed=0)
@@ -321,11 +332,13 @@ assert teacher_forced > 0.97 and exact_match(cheat) < 0.2
 print("given the right tokens: more than 97 % right; on its own: fewer than 20 % of the sequences")
 
 # %% [markdown]
-# This is why the results of this project are always decoded freely, on sequences held out from training. A falling loss proves little.
+# This is why the results of this project are always decoded freely, on sequences held out from training. A falling loss
+# proves little.
 #
 # ## 14 Where to go now
 #
 # - Write these layers yourself: [exercises](exercises/README.md).
 # - Read the paper with [the notes](paper_notes.md) beside it.
-# - Train the larger model: `python train_minimal.py --task reverse`, and draw all of its heads: `python visualization.py`.
+# - Train the larger model: `python train_minimal.py --task reverse`, and draw all of its heads:
+#   `python visualization.py`.
 # - Switch parts of a trained model off in your browser: `visualizations/transformer_interactive.html`.

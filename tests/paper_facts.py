@@ -24,7 +24,8 @@ QUOTED = {
     "0.6": "alpha: 6.1", "213": "million weights, big: table 3", "24.6": "BLEU without dropout: table 3 D",
     "25.8": "BLEU, base, development set: table 3",
     # 6.3, table 4
-    "91.3": "WSJ only: table 4", "92.7": "semi-supervised: table 4", "93.3": "Dyer et al.: table 4", "91.7": "Dyer et al., WSJ only: table 4",
+    "91.3": "WSJ only: table 4", "92.7": "semi-supervised: table 4", "93.3": "Dyer et al.: table 4",
+    "91.7": "Dyer et al., WSJ only: table 4",
     "93.0": "Luong et al. 2015: table 4",
     "40000": "training sentences: 6.3", "300": "longer output: 6.3",
     # other people's
@@ -41,7 +42,8 @@ QUOTED = {
 
 FOREIGN_NAMES = {
     "nn.MultiheadAttention": "PyTorch", "F.scaled_dot_product_attention": "PyTorch", "nn.Embedding": "PyTorch",
-    "torch.nn.Transformer": "PyTorch", "ada_exercise_02.py": "a student's file, for example", "pydoc_data.topics": "the standard library",
+    "torch.nn.Transformer": "PyTorch", "ada_exercise_02.py": "a student's file, for example",
+    "pydoc_data.topics": "the standard library",
 }
 
 EQUATIONS = [                                            # as the pages show them, with their place in the paper
@@ -56,7 +58,8 @@ EQUATIONS = [                                            # as the pages show the
     # eq. 1
     r"\text{Attention}(Q, K, V) = \text{softmax}\left(\frac{QK^T}{\sqrt{d_k}}\right)V",
     # 3.2.2
-    r"\text{MultiHead}(Q, K, V) = \text{Concat}(\text{head}_1, \dots, \text{head}_h)W^O \qquad \text{head}_i = \text{Attention}(QW_i^Q, KW_i^K, VW_i^V)",
+    r"\text{MultiHead}(Q, K, V) = \text{Concat}(\text{head}_1, \dots, \text{head}_h)W^O \qquad "
+    r"\text{head}_i = \text{Attention}(QW_i^Q, KW_i^K, VW_i^V)",
     # 3.2.3, in words
     r"\text{softmax}(s + m), \quad m = 0 \text{ if visible}, \quad m = -\infty \text{ if hidden}",
     # eq. 2

@@ -30,10 +30,10 @@ SWAPS = {" + ": " - ", " - ": " + ", " * ": " / ", " / ": " * ", " < ": " >= ", 
          " | ": " & ", "~": "", " @ ": " * ", r"\sqrt": "", r"\sin": r"\cos", r"\cos": r"\sin", r"\max": r"\min"}
 SWAP = re.compile("|".join(map(re.escape, SWAPS)))
 NUMBER = re.compile(r"(?<![\w.#^])\d[\d,_]*(?:\.\d+)?(?:e-?\d+)?(?![\w])")
-FREE = re.compile(r"rng=\d+|default_rng\([\d_]*\)|size=\([^)]*\)|(?:dropout_p|max_len|eps)=[\d.e-]+|np\.(?:ones|zeros)\(\([^)]*\)|"
-                  r"atol=[\d.e-]+|rtol=[\d.e-]+|strict=True|#.*")
-SKIPPED = re.compile(r"\]\([^)]*\)|https?://\S+|<!-- ([\w-]+): begin -->.*?<!-- \1: end -->|`[^`\n]*`|<[^>]*>|^#.*?$|^\| 20.*?$",
-                     re.S | re.M)
+FREE = re.compile(r"rng=\d+|default_rng\([\d_]*\)|size=\([^)]*\)|(?:dropout_p|max_len|eps)=[\d.e-]+|"
+                  r"np\.(?:ones|zeros)\(\([^)]*\)|np\.array\(\[\[[\d, \[\]]*\]\]\)|atol=[\d.e-]+|rtol=[\d.e-]+|strict=True|#.*")
+SKIPPED = re.compile(r"\]\([^)]*\)|https?://\S+|<!-- ([\w-]+): begin -->.*?<!-- \1: end -->|"
+                     r"`[^`\n]*`|<[^>]*>|^#.*?$|^\| 20.*?$", re.S | re.M)
 
 
 def changed_number(match):

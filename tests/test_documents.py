@@ -1,4 +1,4 @@
-"""Nothing in the texts can rot: blocks run and print what the pages show, names and links exist, numbers have a source."""
+"""Nothing in the texts can rot: blocks run and print what is shown, names and links exist, numbers have a source."""
 
 import ast
 import io
@@ -129,8 +129,8 @@ def test_every_file_symbol_and_test_that_a_text_names_exists(path, known_names):
             file, name = code.split("::")
             tree = ast.parse((ROOT / "tests" / file.removeprefix("tests/")).read_text(encoding="utf-8"))
             found = any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body)
-        elif re.fullmatch(r"[A-Za-z_][\w.]*", code) and re.search(r"[._]|[a-z][A-Z]", code):
-            first, *rest = code.split(".")
+        elif re.fullmatch(r"[A-Za-z_][\w.]*(\(.*\))?", code) and re.search(r"[._]|[a-z][A-Z]", code.split("(")[0]):
+            first, *rest = code.split("(")[0].split(".")
             found = {first, *rest} <= known_names | own_names
             if rest and hasattr(implementation, first):
                 found = hasattr(getattr(implementation, first), rest[0]) or f"self.{rest[0]} " in source_of_the_model
@@ -226,8 +226,8 @@ PARTS_OF_A_SECTION = ("**In plain words.**", "**In the code.**", "**What people 
 
 def test_the_notes_treat_every_section_of_the_paper_in_the_same_parts():
     text = documents.read("paper_notes.md")
-    sections = {heading: body for heading, body in re.findall(r"^#{2,3} ([^\n]+)\n(.*?)(?=^#{2,3} |\Z)", text, re.M | re.S)}
-    treated = {heading.split()[0].rstrip(":"): body for heading, body in sections.items()}
+    sections = re.findall(r"^#{2,3} ([^\n]+)\n(.*?)(?=^#{2,3} |\Z)", text, re.M | re.S)
+    treated = {heading.split()[0].rstrip(":"): body for heading, body in sections}
     expected = ["Abstract", "1", "2", "3", "3.1", "3.2", "3.2.1", "3.2.2", "3.2.3", "3.3", "3.4", "3.5", "4", "5.1",
                 "5.2", "5.3", "5.4", "6.1", "6.2", "6.3", "7"]
     assert set(expected) <= set(treated)

@@ -1,4 +1,4 @@
-"""The notebook runs, says what its stored outputs say, equals its text form, and uses the library instead of copying it."""
+"""The notebook runs and says what its stored outputs say, equals its text form, and copies nothing of the library."""
 
 import ast
 import copy
@@ -21,7 +21,8 @@ def stored():
 
 def executed(notebook, folder):
     need("ipykernel.kernelbase")
-    client = need("nbclient.client").NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}})
+    client = need("nbclient.client").NotebookClient(notebook, timeout=600, kernel_name="python3",
+                                                    resources={"metadata": {"path": folder}})
     return client.execute()
 
 

@@ -35,7 +35,7 @@ TASKS = {"copy": ["--task", "copy"], "reverse": ["--task", "reverse"],
 
 
 def write_table3():
-    """By the formula, which test_paper.py holds equal to num_parameters(): counting arrays of this size takes seconds."""
+    """By the formula, which test_paper.py holds equal to num_parameters(): counting large arrays takes seconds."""
     rows = [f"| {row} | {table3.written_from_the_paper(**table3.BASE | change):,} | {paper or 65} | "
             f"{table3.written_from_the_paper(**table3.BASE | change) / 1e6 - (paper or 65):+.1f} |"
             for row, change, paper in table3.ROWS]
@@ -102,8 +102,8 @@ def write_words():
     if results is None:
         return "(not measured yet)\n"
     run = results["tasks"]["words"]
-    return (f"It learns from {run['train_lines']:,} words; of {run['test_lines']:,} words that it has never seen it spells "
-            f"{run['test_exact_match']:.1%} backwards without a mistake, after {run['steps']:,} steps and "
+    return (f"It learns from {run['train_lines']:,} words; of {run['test_lines']:,} words that it has never seen it "
+            f"spells {run['test_exact_match']:.1%} backwards without a mistake, after {run['steps']:,} steps and "
             f"{run['seconds'] / 60:.1f} minutes (same machine as [below](#results)).\n")
 
 
