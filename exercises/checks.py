@@ -165,7 +165,7 @@ def exercise_2(rng):
                                           query=normal(3, 5, 12)), ("output",)),
             Check("with a mask", layer(12, 3, [masked], **apart, mask=random_mask(rng, (2, 1, 1, 5))), ("output",)),
             Check("the weights of each head",
-                  layer(12, 3, [forward], {"weights": "attention.attention_weights"}, **apart), ("weights",)),
+                  layer(12, 3, [forward, ["get_attention_weights", [], {}, ["weights"]]], **apart), ("weights",)),
         ], rests_on=("MultiHeadAttention.split_heads", "MultiHeadAttention.merge_heads")),
         Part("MultiHeadAttention.backward", ("MultiHeadAttention.backward",), [
             Check("dquery, dkey, dvalue", gradients, ("dquery", "dkey", "dvalue")),

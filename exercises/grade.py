@@ -84,7 +84,8 @@ def show_check(row, said):
         print(indented(f"({row['difference']})"))
     if row["why"]:
         print(indented(row["why"]))
-    if row["detail"] and (not row["misconceptions"] or "X" in row["detail"]):
+    if row["detail"] and row["part"] not in said and (not row["misconceptions"] or "X" in row["detail"]):
+        said.add(row["part"])                               # one drawing a part is enough
         print(indented(row["detail"], width=None))
 
 
@@ -276,8 +277,6 @@ def run(options):
         print(json.dumps({"exercises": results}, indent=2))
     elif len(results) > 1 and not options.hint:
         show_progress(results, options.bonus)
-    if "resource" not in sys.modules and os.name == "nt":
-        print("note: on Windows submissions run without a memory limit", file=sys.stderr)
     return 0 if all(result["status"] == "pass" for result in results) else 1
 
 
@@ -289,6 +288,9 @@ def main(arguments=None):
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:                                  # the reader of a pipe, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 if __name__ == "__main__":

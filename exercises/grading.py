@@ -1,4 +1,4 @@
-"""Grade one file: run its parts in a process of their own, compare here, name the mistake that explains a difference."""
+"""Grade one file: run its parts in a process of their own, compare here, name the mistake behind a difference."""
 
 import ast
 import re
@@ -139,7 +139,7 @@ class Grading:
                 return
         unknown = f"{message}. Not a mistake I know" if not outcome.error else message
         if guilty:
-            unknown += f"; it rests on {guilty[0]}, which is not right yet"
+            unknown, detail = f"{unknown}; it rests on {guilty[0]}, which is not right yet", ""
         self.add(part, check, "wrong", unknown, detail)
 
     def add(self, part, check, state, message="", detail="", ids=(), said="", why=""):

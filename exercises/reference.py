@@ -169,6 +169,8 @@ def first_difference(got, want, exact_zeros=False):
         return None
     if want.dtype == bool and got.dtype != bool:
         return None, f"a mask must be boolean (True = hidden), this one is {got.dtype}"
+    shown = "{!s}" if want.dtype == bool else "{:.6g}"
+    entries = got, want
     got, want = got.astype(np.float64, copy=False), want.astype(np.float64, copy=False)
     finite = np.isfinite(want)
     scale = np.abs(want[finite]).max(initial=0.0) or 1.0
@@ -181,7 +183,8 @@ def first_difference(got, want, exact_zeros=False):
         return None
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     share = f"{int(wrong.sum())} of {wrong.size} entries differ" if wrong.size > 1 else "it differs"
-    return index, f"at {list(index)} expected {want[index]:.6g}, came {got[index]:.6g}; {share}"
+    came, due = (shown.format(array[index]) for array in entries)
+    return index, f"at {list(index)} expected {due}, came {came}; {share}"
 
 
 def agree(got, want, names, exact_zeros=False):

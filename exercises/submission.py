@@ -274,7 +274,7 @@ def set_limits(memory_limit):
     try:
         import resource
     except ImportError:
-        return ["this system offers no memory limit"]
+        return ["on this system submissions run without a memory limit"]
     resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT_LIMIT, OUTPUT_LIMIT))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:

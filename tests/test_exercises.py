@@ -22,6 +22,7 @@ import grading
 import implementation
 import make_stubs
 import reference
+import submission
 from catalogue import CATALOGUE, candidates
 from checks import parts_of
 from hints import HINTS
@@ -201,10 +202,22 @@ def test_a_mistake_below_is_not_a_second_mistake_above():
     text = spliced(solution_text(4), "class LayerNorm:\n    def forward(self, x):\n        return np.tanh(x)\n")
     rows = {row["name"]: row for row in grade_here(4, text)["checks"]}
     assert "it rests on LayerNorm.forward" in rows["the block"]["message"]
+    # Sharpened by 2, softmax turns into attention without scaling wherever d_k is 4; but that is not the mistake.
+    text = spliced(solution_text(1), "def softmax(x, axis=-1):\n    e = np.exp(2 * (x - x.max(axis, keepdims=True)))\n"
+                                     "    return e / e.sum(axis, keepdims=True)\n")
+    assert named(grade_here(1, text)) == set()
     text = spliced(solution_text(1), "def softmax(x, axis=-1):\n    e = np.exp(x - x.max())\n    return e / e.sum()\n")
     rows = {row["name"]: row for row in grade_here(1, text)["checks"]}
     assert rows["attention without a mask"]["message"] == "follows from the mistake in softmax"
     assert rows["attention without a mask"]["points"] == 0
+
+
+def test_what_a_mask_hides_is_exactly_zero():
+    leak = "        A = self.attention_weights = softmax(scores)\n"
+    text = solution_text(1).replace(leak, leak + "        A = self.attention_weights = A if mask is None else "
+                                                 "np.where(mask, 1e-6, A)\n")
+    rows = [row for row in grade_here(1, text)["checks"] if row["state"] == "wrong"]
+    assert rows and all("mask" in row["name"] or "nothing" in row["name"] or "large" in row["name"] for row in rows)
 
 
 @pytest.mark.slow
@@ -250,6 +263,18 @@ def test_a_bonus_that_never_ends_does_not_take_the_main_part_away():
     result = grade_text(3, text, time_limit=1.5)
     assert (result["status"], result["score"], result["bonus_score"]) == ("pass", 10, 0)
     assert grade_text(3, text, time_limit=1.5, bonus=True)["status"] == "timeout"
+
+
+def test_without_a_memory_limit_the_grader_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "resource", None)                  # as on Windows
+    assert submission.set_limits(2**30) == ["on this system submissions run without a memory limit"]
+
+
+def test_where_the_address_space_cannot_be_limited_memory_in_use_is():
+    program = ("import sys; sys.path.insert(0, sys.argv[1]); import submission, time\n"
+               "sys.platform = 'darwin'; unit = 1024                    # Linux counts in KiB, macOS in bytes\n"
+               "submission.set_limits(400 * 2**20 // unit); x = b'1' * (600 * 2**20); time.sleep(5)")
+    assert subprocess.run([sys.executable, "-c", program, str(EXERCISES)]).returncode == -9
 
 
 def test_inputs_are_drawn_anew_and_a_seed_repeats_them():
@@ -372,8 +397,8 @@ def school(tmp_path):
     folder = tmp_path / "handed in"
     wrong = solution_text(2).replace("x.transpose(0, 2, 1, 3).reshape(B, T, h * d_k)", "x.reshape(B, T, h * d_k)")
     for name, text in {"ada/exercise_02_multi_head_attention.py": solution_text(2), "ada/notes.txt": "",
-                       "grace/late.py": "", "bob/exercise_02.py": wrong, "=cmd()_exercise_02.py": "import nothing_at_all",
-                       "exercise_03_positional_encoding_carl.py": solution_text(3), "exercise_03.py": ""}.items():
+                       "grace/late.py": "", "bob/exercise_02.py": wrong,
+                       "=cmd()_exercise_02.py": "import nothing_at_all", "exercise_03_positional_encoding_carl.py": solution_text(3), "exercise_03.py": ""}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return folder
