@@ -1,5 +1,10 @@
 """PyTorch's own layers, loaded with our weights, give our numbers: forward and every gradient, below 1e-9."""
 
+import os
+import re
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -13,7 +18,7 @@ import test_golden                                                              
 from gradient_check import shake                                                                     # noqa: E402
 from implementation import (DecoderBlock, EncoderBlock, LayerNorm, MultiHeadAttention,               # noqa: E402
                             ScaledDotProductAttention, Transformer, create_causal_mask, create_padding_mask, softmax)
-from train_minimal import Adam, CrossEntropyLoss, warmup_schedule                                    # noqa: E402
+from train_minimal import Adam, CrossEntropyLoss, save_checkpoint, warmup_schedule                   # noqa: E402
 
 B, T, S, D, H, F, V, W = 3, 5, 7, 8, 2, 9, 11, 13
 TOLERANCE = 1e-9
@@ -220,3 +225,33 @@ def test_eight_training_steps_end_at_the_same_weights(tie_embeddings):
     for name, weight in model.named_parameters().items():
         expected = torch_bridge.as_ours(name, weights[torch_bridge.torch_name(name)])
         np.testing.assert_allclose(weight, expected.detach().numpy(), rtol=0, atol=TOLERANCE, err_msg=name)
+
+
+# ----------------------------------------------------------------------------------- python tests/torch_bridge.py
+
+
+@pytest.mark.parametrize("tie_embeddings", [False, True])
+def test_the_script_compares_a_trained_checkpoint(tmp_path, tie_embeddings, capsys):
+    model = Transformer(W, W, D, H, 2, 1, F, 0.1, S, tie_embeddings=tie_embeddings, rng=0)
+    save_checkpoint(tmp_path / "model.npz", model)
+    assert torch_bridge.main([str(tmp_path / "model.npz")]) == 0
+    out = capsys.readouterr().out
+    assert f"{model.num_parameters():,} weights" in out and torch.__version__ in out
+    logits, gradients = (float(re.search(rf"{what}: +(\S+)", out)[1]) for what in ("logits", "gradients"))
+    assert 0 < logits < TOLERANCE and 0 < gradients < TOLERANCE
+    assert f"{len(model.named_parameters())} arrays compared" in out
+
+
+@pytest.mark.parametrize("arguments", [[], ["missing.npz"], ["a", "b"]])
+def test_the_script_answers_wrong_use_in_one_line(arguments, capsys):
+    assert torch_bridge.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+
+
+def test_the_script_says_in_one_line_that_pytorch_is_missing(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('no torch here', name='torch')")
+    done = subprocess.run([sys.executable, torch_bridge.__file__, "c.npz"], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert "pip install torch" in done.stderr

@@ -27,7 +27,8 @@ except ModuleNotFoundError:
     print("PyTorch is missing: pip install torch (its CPU build is enough)", file=sys.stderr)
     sys.exit(2)
 
-from implementation import create_causal_mask, create_padding_mask                                   # noqa: E402
+from implementation import Transformer, create_causal_mask, create_padding_mask                      # noqa: E402
+from train_minimal import load_checkpoint                                                            # noqa: E402
 
 # Our name -> PyTorch's. W_Q, W_K and W_V are the thirds of one array there.
 INWARD = ("W_Q", "W_K", "W_V")
@@ -167,18 +168,17 @@ def largest_differences(model, src, tgt, src_mask, tgt_mask, dlogits):
 
 
 def main(argv):
-    from train_minimal import CheckpointError, build_model, load_checkpoint
-
-    if len(argv) != 1 or argv[0] in ("-h", "--help"):
+    if argv in (["-h"], ["--help"]):
         print(__doc__)
-        return 0 if argv in (["-h"], ["--help"]) else 2
+        return 0
     try:
-        checkpoint = load_checkpoint(argv[0])
-    except CheckpointError as error:
-        print(error, file=sys.stderr)
+        path, = argv
+        trained = load_checkpoint(path).model
+    except ValueError as error:                                                    # a CheckpointError is one, too
+        print(error if len(argv) == 1 else "usage: python tests/torch_bridge.py CHECKPOINT", file=sys.stderr)
         return 2
-    model = build_model(checkpoint.settings, dtype=np.float64)
-    for name, weight in checkpoint.model.named_parameters().items():
+    model = Transformer(**trained.config, dtype=np.float64)
+    for name, weight in trained.named_parameters().items():
         model.named_parameters()[name][...] = weight
 
     rng = np.random.default_rng(0)
@@ -191,7 +191,7 @@ def main(argv):
     logits, gradients = largest_differences(model, src, tgt, src_mask, tgt_mask,
                                             rng.normal(size=(B, S, len(model.tgt_embedding.embedding))))
     worst = max(gradients, key=gradients.get)
-    print(f"{model.num_parameters():,} weights of {argv[0]} in torch.nn.Transformer {torch.__version__}, float64")
+    print(f"{model.num_parameters():,} weights of {path} in torch.nn.Transformer {torch.__version__}, float64")
     print(f"largest difference of the logits:     {logits:.1e}")
     print(f"largest difference of the gradients:  {gradients[worst]:.1e} ({worst}; {len(gradients)} arrays compared)")
     return 0
