@@ -214,7 +214,8 @@ def score(model, settings, task, tokens, switches=None):
     logits = switched(source, target[:, :-1], *masks_of(source, target[:, :-1], switches))[0]
     taught = logits.argmax(-1)
     written = reference(model, settings, task, tokens, switches)["output"]
-    return {"logits": logits, "teacherForced": float(np.mean(taught[:len(right)] == right)), "exactMatch": written == right}
+    return {"logits": logits, "teacherForced": float(np.mean(taught[:len(right)] == right)),
+            "exactMatch": written == right}
 
 
 def differences(page, ours, path=""):
