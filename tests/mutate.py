@@ -42,11 +42,17 @@ AUTOMATIC = ["implementation.py", "optimisation.py", "decoding.py"]
 SECONDS = 60                                                     # of a processor: who needs more loops for ever
 BYTES = 6 * 2**30
 
-# The tests marked ``mutants`` live in these files; each kind of mutant meets first those that most often notice it.
-TESTS = ["test_golden.py", "test_pitfalls.py", "test_gradients.py", "test_contract.py", "test_paper.py",
+# The tests marked ``mutants`` live in these files. Each mutant meets those that can notice it, the keenest first.
+TESTS = ["test_golden.py", "test_pitfalls.py", "test_contract.py", "test_gradients.py", "test_paper.py",
          "test_optimisation.py", "test_decoding.py"]
-FIRST = {"optimisation.py": "test_optimisation.py", "decoding.py": "test_decoding.py",
-         "training_data.py": "test_contract.py", "train_minimal.py": "test_optimisation.py"}
+TESTS_OF = {
+    "implementation.py": TESTS,
+    "optimisation.py": ["test_optimisation.py", "test_contract.py", "test_pitfalls.py", "test_decoding.py",
+                        "test_gradients.py"],
+    "decoding.py": ["test_decoding.py", "test_contract.py"],
+    "training_data.py": ["test_contract.py", "test_pitfalls.py"],
+    "train_minimal.py": ["test_optimisation.py", "test_contract.py"],
+}
 
 # "file, function: before -> after": why it is no fault of the tests that this change goes unnoticed.
 SURVIVORS = {}
@@ -256,17 +262,24 @@ class Workplace:
                 shutil.copy2(source, self.path / "tests")
         shutil.copytree(ROOT / "tests" / "golden", self.path / "tests" / "golden")
 
+    def copied(self, number):
+        """Another such place, with the compiled tests that this one has by now."""
+        other = copy.copy(self)
+        other.path = self.path.with_name(f"copy{number}")
+        shutil.copytree(self.path, other.path)
+        return other
+
     def run(self, mutant):
         """Fork a child that runs the tests on the mutant (or on the code as it is); its process number."""
-        name, file, _, wrong = mutant or ("", AUTOMATIC[0], 0, None)
         if mutant:
+            _, file, _, wrong = mutant
             (self.path / file).write_text(wrong, encoding="utf-8")
         child = os.fork()
         if child == 0:
-            self.in_child(file, remember=not mutant)
+            self.in_child(mutant)
         return child
 
-    def in_child(self, file, remember):
+    def in_child(self, mutant):
         status = 3
         try:
             signal.alarm(30 * SECONDS)                                  # by the clock, for a mutant that only waits
@@ -279,18 +292,18 @@ class Workplace:
             sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() not in (ROOT, ROOT / "tests")]
             for module in ("mutants", "mutate"):
                 sys.modules.pop(module, None)
-            sys.dont_write_bytecode = not remember           # compiled tests are kept once, compiled mutants never
-            by = self.first_failure(FIRST.get(file, TESTS[0]))
+            sys.dont_write_bytecode = bool(mutant)           # compiled tests are kept once, compiled mutants never
+            by = self.first_failure(TESTS_OF[mutant[1]] if mutant else TESTS)
             status = 1 if by else 0
             Path("killed_by").write_text(by or "", encoding="utf-8")
         finally:
             os._exit(int(status))
 
-    def first_failure(self, first):
+    def first_failure(self, tests):
         """The name of the first test that fails, or None."""
         already = set()
         sys.path[:0] = [str(self.path), str(self.path / "tests")]
-        for test in [first, *(test for test in TESTS if test != first)]:
+        for test in tests:
             with warnings.catch_warnings(), threadpoolctl.threadpool_limits(limits=1):
                 warnings.simplefilter("ignore")
                 try:
@@ -303,11 +316,11 @@ class Workplace:
                         function(**arguments)
                     except BaseException:
                         return f"{test}::{name}"
-        for module in (test.removesuffix(".py") for test in TESTS):
-            sys.modules.pop(module)
+        for test in tests:
+            sys.modules.pop(test.removesuffix(".py"))
         rest = NotYetRun(already)
         status = pytest.main(["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-m", "mutants and not slow",
-                              *(f"tests/{test}" for test in TESTS)], plugins=[rest])
+                              *(f"tests/{test}" for test in tests)], plugins=[rest])
         return None if status == 0 else rest.name or "the tests cannot be loaded"
 
     def finish(self, mutant, status):
@@ -330,12 +343,12 @@ def run_mutants(mutants, jobs, progress=lambda *_: None):
     """[(mutant, killed, by)] in the order given. The code as it is must pass first."""
     results = {}
     with tempfile.TemporaryDirectory(prefix="mutants-") as parent:
-        free = [Workplace(parent, number) for number in range(jobs)]
-        for place in free:
-            _, status = os.waitpid(place.run(None), 0)
-            killed, by = place.finish(None, status)
-            if killed:
-                raise SystemExit(f"the tests fail without any change: {by}")
+        free = [Workplace(parent, 0)]
+        _, status = os.waitpid(free[0].run(None), 0)
+        killed, by = free[0].finish(None, status)
+        if killed:
+            raise SystemExit(f"the tests fail without any change: {by}")
+        free += [free[0].copied(number) for number in range(1, jobs)]
         busy, waiting = {}, list(enumerate(mutants))[::-1]
         try:
             while waiting or busy:
