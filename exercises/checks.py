@@ -305,7 +305,7 @@ def exercise_5(rng):
 
     def tokens(B, length, vocab_size=9):
         ids = rng.integers(3, vocab_size, (B, length))
-        ids[0, -1] = 0
+        ids[0, -2:] = 0
         return ids
 
     def block(B, T, S, masks=True, backward=False):

@@ -16,9 +16,13 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))            # implementation.py lies one folder up
 
-import grading  # noqa: E402
-from checks import FILES, TITLES  # noqa: E402
-from hints import HINTS  # noqa: E402
+try:
+    import grading
+    from checks import FILES, TITLES
+    from hints import HINTS
+except (SyntaxError, ImportError) as problem:               # in the library, not in an exercise
+    print(f"grade.py: the library cannot be loaded: {problem}", file=sys.stderr)
+    sys.exit(2)
 
 SHOWN = {"right": ("right", "32"), "wrong": ("wrong", "31"), "todo": ("todo ", "33"), "waits": ("later", "33")}
 LEVELS = ("a question", "the idea", "the first line")

@@ -351,6 +351,12 @@ def test_wrong_usage_is_one_line_and_status_2(arguments, capsys, monkeypatch):
     assert out == "" and err.count("\n") == 1 and err.startswith("grade.py: ")
 
 
+def test_a_broken_library_is_said_to_be_broken(desk):
+    (desk / "implementation.py").write_text("def softmax(\n")
+    said = at(desk, 1)
+    assert said.returncode == 2 and said.stderr.count("\n") == 1 and "the library cannot be loaded" in said.stderr
+
+
 def test_hints_have_three_levels_for_every_part(capsys):
     names = {part.name for exercise in FILES for part in parts_of(exercise, 0)}
     assert set(HINTS) == names
