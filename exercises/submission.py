@@ -299,7 +299,7 @@ def guard(own_path):
                "os.link", "os.symlink", "shutil.rmtree", "socket.connect", "socket.bind", "socket.sendto"}
     root, own = str(ROOT) + os.sep, str(own_path)
     python = tuple(str(Path(p).resolve()) + os.sep for p in {sys.prefix, sys.base_prefix} if Path(p).resolve() != ROOT)
-    realpath, dirname, basename, fspath = os.path.realpath, os.path.dirname, os.path.basename, os.fspath
+    realpath, basename = os.path.realpath, os.path.basename               # bound now: os.path can be patched
 
     def refuse(text):
         raise PermissionError(f"refused while grading: {text}")
@@ -309,12 +309,12 @@ def guard(own_path):
             refuse(f"{event}; a submission computes and does nothing else")
         if event == "open" and not isinstance(arguments[0], int):
             name, mode, flags = (*arguments, None, None)[:3]
-            path = realpath(os.fsdecode(fspath(name)))
+            path = realpath(os.fsdecode(name))
             writes = (mode and set(mode) & set("wax+")) or (not mode and (flags or 0) & (os.O_WRONLY | os.O_RDWR))
             if writes and path != os.devnull:
                 refuse(f"writing {basename(path)}")
             answer = basename(path).startswith(("implementation.", "solution_0"))
-            if answer or (path.startswith(root) and path != own and not path.startswith(python)):
+            if path != own and (answer or path.startswith(root) and not path.startswith(python)):
                 refuse(f"reading {basename(path)} of this project")
     sys.addaudithook(hook)
 
@@ -382,7 +382,6 @@ def serve():
     sys.path = [p for p in sys.path if Path(p or ".").resolve() not in (ROOT, ROOT / "exercises")]
     header, arrays = unpack(read_message(requests))
     path = header["path"]
-    import linecache  # noqa: F401  tracebacks may need it after the fence is up
     prepare_library(header["library"], header["hidden"])
     state = GlobalState()
     notes = set_limits(header["memory_limit"])

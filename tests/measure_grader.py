@@ -25,13 +25,13 @@ DATA = HERE / "exercises_submissions"
 README = EXERCISES / "README.md"
 sys.path[:0] = [str(ROOT), str(EXERCISES)]
 
-import grade  # noqa: E402
-import grading  # noqa: E402
-import implementation  # noqa: E402
-from catalogue import CATALOGUE  # noqa: E402
-from checks import FILES, parts_of  # noqa: E402
-from reference import (WRITTEN, changed_source, expected, hidden_names, library_without_answers)  # noqa: E402
-from submission import describe, execute, prepare_library  # noqa: E402
+import grade
+import grading
+import implementation
+from catalogue import CATALOGUE
+from checks import FILES, parts_of
+from reference import (WRITTEN, changed_source, expected, hidden_names, library_without_answers)
+from submission import describe, execute, prepare_library
 
 
 # ------------------------------------------------------------------------------------------- making submissions
