@@ -153,9 +153,9 @@ def legible(text):
 
 
 def put(text_artist, text):
-    """Set an artist's text literally: no mathematics between dollar signs, and fonts that have its characters."""
+    """Set an artist's text literally, in fonts that have its characters."""
     written, fonts = legible(text)
-    text_artist.set(text=written, parse_math=False, fontfamily=fonts)
+    text_artist.set(text=written, fontfamily=fonts)
     if len(fonts) > 1:
         text_artist.set_fontweight("normal")                 # other fonts need not have a bold face
 
@@ -261,8 +261,7 @@ class Labels:
     def name(self, axis):
         written = [legible(label) for label in self.labels]
         fonts = list(dict.fromkeys(font for _, needed in written for font in needed))
-        axis.set_ticks(list(self.places), labels=[text for text, _ in written], fontsize=self.size, fontfamily=fonts,
-                       parse_math=False)
+        axis.set_ticks(list(self.places), labels=[text for text, _ in written], fontsize=self.size, fontfamily=fonts)
         for tick, turned in zip(axis.get_major_ticks(), self.turned):
             for text in (tick.label1, tick.label2):
                 text.set_rotation(90 if turned else 0)
@@ -707,7 +706,7 @@ def visualize_attention_scaling(d_k_values=(4, 16, 64, 256, 1024), *, n_queries=
             y = [value[measure] for value in values]
             ax.plot(d_k_values, y, color=colours[name], marker="o", markersize=4)
             ax.annotate(name, (d_k_values[-1], y[-1]), (8, 0), textcoords="offset points", color=colours[name],
-                        va="center", parse_math=False)
+                        va="center")
             if measure == 0:
                 for d_k, value in zip(d_k_values, y):
                     ax.annotate(f"{value:.3g}" if value < 1000 else f"{value:.0f}", (d_k, value), (0, 7),
@@ -716,7 +715,7 @@ def visualize_attention_scaling(d_k_values=(4, 16, 64, 256, 1024), *, n_queries=
         ax.margins(x=0.1)
         ax.set_xticks(d_k_values, labels=[str(d_k) for d_k in d_k_values])
         ax.minorticks_off()
-        ax.set_xlabel("d_k", parse_math=False)
+        ax.set_xlabel("d_k")
         if measure == 0:
             ax.set_yscale("log")
             ax.yaxis.set_major_formatter(power_of_ten)
@@ -729,7 +728,7 @@ def visualize_attention_scaling(d_k_values=(4, 16, 64, 256, 1024), *, n_queries=
         ax.bar(np.arange(n_keys) + 1, weights, color=colours[name], width=0.75)
         ax.set(ylim=(0, 1), yticks=[0, 1], xticks=[1, n_keys] if i else [])
         ax.annotate(name, (1, 0.5), (8, 0), xycoords="axes fraction", textcoords="offset points", color=colours[name],
-                    va="center", parse_math=False)
+                    va="center")
     ax.set_xlabel("key", labelpad=-6)
     return page.figure
 

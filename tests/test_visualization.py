@@ -192,10 +192,10 @@ def test_entropy_is_in_bits_and_its_limit_counts_visible_keys():
     np.testing.assert_allclose(vis.attention_entropy([[0.25] * 4, [1, 0, 0, 0], [0.5, 0.5, 0, 0]]), [2, 0, 1])
     w = np.zeros((1, 2, 2, 4))
     w[:, 0, :, :2], w[:, 1, 0, 0], w[:, 1, 1, :2] = 0.5, 1, 0.5
-    mask = np.array([[[[False, False, True, True]]]])
+    mask = np.array([[[[False, False, False, True]]]])
     figure = vis.plot_attention_entropy({"cross": w}, {"cross": mask})
     np.testing.assert_allclose(images(figure)[0], [[1.0, 0.5]])
-    assert "uniform: 1.00 bits" in texts(figure)
+    assert "uniform: 1.58 bits" in texts(figure)                                         # log2 of 3 visible keys
 
 
 def test_positional_encoding_and_its_dot_products():
@@ -377,6 +377,7 @@ def test_characters_are_shown_literally_or_by_code_point(monkeypatch):
         FigureCanvasAgg(figure).draw()
         assert tick_labels(figure.axes[0].xaxis) == ["U+4E2D", "$a$", "␣"]
         assert "U+4E2D $x$" in texts(figure)
+        assert not any(text.get_parse_math() for text in figure.findobj(matplotlib.text.Text))
         assert_tidy(figure)
     for cached in (vis.font_with, vis.legible, vis.text_width):
         cached.cache_clear()
