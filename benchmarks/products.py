@@ -58,14 +58,14 @@ def recording_implementation():
 
 
 def record_step(size):
-    """The products of one training step of a new model of this Size: a list of (a, b, result)."""
+    """One training step of a new model of this Size: the model, and its products as a list of (a, b, result)."""
     module, products = recording_implementation()
     model = module.Transformer(*size.model_sizes(), DROPOUT, size.length, rng=0)
     src, tgt_in, tgt_out = size.random_batch()
     loss = CrossEntropyLoss()
     loss(model(src, tgt_in, *make_masks(src, tgt_in)), tgt_out)
     model.backward(loss.backward())
-    return list(products)
+    return model, products
 
 
 def layout(array):

@@ -34,6 +34,7 @@ class Settings:
         self.quick, self.threads, self.report = quick, threads, report
         self.rounds = 5 if quick else 7
         self.slice = 0.02 if quick else 0.1             # seconds that a candidate runs in each round, at least once
+        self.decoded_lengths = (16, 256) if quick else (16, 64, 256, 512)
 
 
 @contextlib.contextmanager
@@ -91,7 +92,7 @@ def step(settings):
             continue
         settings.report(f"step: {name}")
         ours = OurStep(size)
-        replay = products.Replay(products.record_step(size))
+        replay = products.Replay(products.record_step(size)[1])
         groups = [{"gradients": ours.gradients, "update": ours.update}, {"floor": replay}]
         if torch:
             theirs = torch_steps.TorchStep(ours)
@@ -207,24 +208,24 @@ def seconds_at_position(model, src, positions, rounds):
 def decoding(settings):
     """Greedy decoding against length: tokens a second with cached keys and values, recomputing, and in PyTorch."""
     results = []
-    for name, batch in (("teaching", 1), ("teaching", 32), ("middle", 1)):
+    for name, batch in (("teaching", 1), ("teaching", 8), ("middle", 1)):
         if settings.quick and (name, batch) != ("teaching", 1):
             continue
-        size, rounds = SIZES[name], 5
+        size = SIZES[name]
         model = Transformer(*size.model_sizes(), DROPOUT, 520, rng=0)
         src = np.random.default_rng(1).integers(3, size.vocab, (batch, 16))
         theirs = torch and torch_steps.TorchModel(model)
         row = {"size": name, "batch": batch, "source_length": 16, "lengths": []}
         with blas_threads(settings.threads):
-            for length in (16, 256) if settings.quick else (16, 64, 256, 512):
+            for length in settings.decoded_lengths:
                 settings.report(f"decoding: {name}, batch {batch}, length {length}")
-                same = bool((greedy_cached(model, src, length) == greedy_recomputing(model, src, length)).all())
-                groups = [{"cached": lambda: greedy_cached(model, src, length)}]
+                groups, same = [{"cached": lambda: greedy_cached(model, src, length)}], None
                 if length <= 256:
+                    same = bool((greedy_cached(model, src, length) == greedy_recomputing(model, src, length)).all())
                     groups.append({"recomputed": lambda: greedy_recomputing(model, src, length)})
                     if torch and not settings.quick:
                         groups.append({"torch": lambda: torch_steps.greedy_recomputing(theirs, src, length)})
-                seconds = medians(interleaved(groups, 3 if settings.quick else rounds))
+                seconds = medians(interleaved(groups, 5))
                 row["lengths"].append({"length": length, "same_tokens": same, "tokens_per_second": {
                     side: batch * length / value for side, value in seconds.items()}})
             row["ms_at_position"] = {str(position): 1e3 * seconds for position, seconds
@@ -243,16 +244,12 @@ def memory(settings):
         row = {"size": name}
         for side in ("ours", "torch") if torch else ("ours",):
             settings.report(f"memory: {name}, {side}")
-            peaks = []
-            for _ in range(1 if settings.quick else 3):
-                process = subprocess.run([sys.executable, str(Path(__file__).with_name("peak_memory.py")), side, name],
-                                         capture_output=True, text=True)
-                if process.returncode:
-                    settings.report(f"memory: not measured ({process.stderr.strip().splitlines()[-1]})")
-                    break
-                peaks.append(json.loads(process.stdout)["peak_mb"])
-            if peaks:
-                row[f"{side}_mb"] = statistics.median(peaks)
+            process = subprocess.run([sys.executable, str(Path(__file__).with_name("peak_memory.py")), side, name],
+                                     capture_output=True, text=True)
+            if process.returncode:
+                settings.report(f"memory: not measured ({process.stderr.strip().splitlines()[-1]})")
+            else:
+                row[f"{side}_mb"] = json.loads(process.stdout)["peak_mb"]
         results.append(row)
     return results
 

@@ -94,7 +94,8 @@ def decoding_text(rows):
             speed = entry["tokens_per_second"]
             body.append([f"{NAMES[row['size']]}, batch {row['batch']}", str(entry["length"]), figure(speed["cached"]),
                          figure(speed.get("recomputed")), figure(speed.get("torch")),
-                         ratio(speed["cached"], speed.get("recomputed")), "yes" if entry["same_tokens"] else "no"])
+                         ratio(speed["cached"], speed.get("recomputed")),
+                         {True: "yes", False: "no", None: "–"}[entry["same_tokens"]]])
         at = row["ms_at_position"]
         positions.append(f"{NAMES[row['size']]}, batch {row['batch']}: {figure(at['10'])} and {figure(at['500'])} ms")
     return "\n\n".join([

@@ -24,6 +24,7 @@ class TorchModel(TorchTransformer):
                 module.p = dropout
             elif isinstance(module, torch.nn.MultiheadAttention):
                 module.dropout = dropout
+        self.transformer.encoder.use_nested_tensor = False               # a prototype, for padding, that warns
         self.dropout = torch.nn.Dropout(dropout)
         self.positions = torch.from_numpy(model.positional_encoding.pe)
 
