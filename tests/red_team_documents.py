@@ -3,13 +3,16 @@
     python tests/red_team_documents.py              30 edits, drawn at random with a fixed seed
     python tests/red_team_documents.py --edits 200 --seed 7
 
-Each edit runs that document's blocks again, and the check that every number of the prose has a source. Edits are drawn
+Each edit runs that document's blocks again, from the edited one on, and the checks that every number of the prose has
+a source and every equation is a known one. Edits are drawn
 from code, outputs, prose and equations alike. Free choices are left alone, since another value is as true: seeds and
 sizes of random test data, and numbers inside links and generated parts (the latter have a test of their own).
 """
 
 import argparse
 import ast
+import contextlib
+import os
 import re
 import sys
 import warnings
@@ -22,6 +25,7 @@ import numpy as np                                                              
 
 import documents                                                                                     # noqa: E402
 import test_documents                                                                                # noqa: E402
+from documents import ROOT                                                                           # noqa: E402
 
 PATHS = ("README.md", "paper_notes.md", "CHEATSHEET.md")
 SWAPS = {" + ": " - ", " - ": " + ", " * ": " / ", " / ": " * ", " < ": " >= ", " > ": " <= ", " == ": " != ",
@@ -74,8 +78,8 @@ def is_inside_a_bash_block(edit, blocks):
     return any(start <= edit[0] < end and language == "bash" for start, end, language in blocks)
 
 
-def noticed(path, text):
-    """What notices the edited text: the blocks, the numbers of the prose, or the equations; None when nothing does."""
+def noticed_without_running(text):
+    """What notices the edited text before any block runs: a number, an equation, the grammar; None when nothing does."""
     if test_documents.documents_without_source(text):
         return "a number without a source"
     if set(test_documents.equations(text)) - set(test_documents.paper_facts.EQUATIONS):
@@ -86,28 +90,65 @@ def noticed(path, text):
                 ast.parse(body)
     except SyntaxError:
         return "a syntax error"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        document = documents.load(path, text)
-        complaints = documents.run(document, stop=True)
-        document.namespace.clear()                       # models and all: they would wait for the garbage collector
+
+
+def noticed_by_blocks(path, text, first, namespace):
+    """The first complaint of the edited document's blocks from number ``first`` on; those before it are as they were."""
+    document = documents.load(path, text)
+    document.namespace.update(namespace)
+    for _, region in document.regions[:first]:
+        region.evaluator = lambda example: None
+    complaints = documents.run(document, stop=True)
     return complaints[0].splitlines()[0][:90] if complaints else None
+
+
+def in_a_child(function, *arguments):
+    """The answer (a string or None) of a function that runs in a copy of this process and leaves this one as it was."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")                              # newer Pythons warn of threads at a fork
+        child = os.fork()
+    if child == 0:
+        try:
+            warnings.simplefilter("ignore")
+            os.write(write, repr(function(*arguments)).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as answer:
+        text = answer.read().decode()
+    os.waitpid(child, 0)
+    return ast.literal_eval(text) if text else "a crash"
+
+
+def results(path, edits):
+    """(edit, what noticed it) for each edit of a document. Each block runs once, and each edit from its block on."""
+    text = documents.read(path)
+    document, waiting = documents.load(path), sorted(edits)
+    for number, (example, end) in enumerate(zip(document, [*(e.region.start for e in document), len(text)][1:])):
+        while waiting and waiting[0][0] < end:
+            start, stop, replacement, _ = edit = waiting.pop(0)
+            edited = text[:start] + replacement + text[stop:]
+            by = noticed_without_running(edited)
+            if by is None:
+                by = in_a_child(noticed_by_blocks, path, edited, number, document.namespace)
+            print(".x"[by is None], end="", flush=True, file=sys.stderr)
+            yield edit, by
+        with contextlib.chdir(ROOT):
+            example.evaluate()
 
 
 def attack(edits, seed):
     """A row for each edit: document, line, what was changed into what, and what noticed it (None: nothing)."""
     rng, rows = np.random.default_rng(seed), []
-    pools = {path: candidates(path) for path in PATHS}
-    sizes = {path: min(len(pools[path]), max(2, edits * (1 if path == "README.md" else 4) // 9)) for path in PATHS}
     for path in PATHS:
-        text = documents.read(path)
-        for i in rng.choice(len(pools[path]), sizes[path], replace=False):
-            start, end, replacement, kind = pools[path][i]
-            line_start, line_end = text.rfind("\n", 0, start) + 1, text.find("\n", end)
-            edited = text[:start] + replacement + text[end:]
-            rows.append((path, text.count("\n", 0, start) + 1, kind, text[start:end].strip(), replacement.strip(),
-                         noticed(path, edited), text[line_start:line_end].strip()[:100]))
-            print(".x"[rows[-1][5] is None], end="", flush=True, file=sys.stderr)
+        text, pool = documents.read(path), candidates(path)
+        size = min(len(pool), max(2, edits * (1 if path == "README.md" else 4) // 9))
+        chosen = [pool[i] for i in rng.choice(len(pool), size, replace=False)]
+        for (start, end, replacement, kind), by in results(path, chosen):
+            line = text[text.rfind("\n", 0, start) + 1:text.find("\n", end)].strip()[:100]
+            rows.append((path, text.count("\n", 0, start) + 1, kind, text[start:end].strip(), replacement.strip(), by,
+                         line))
     print(file=sys.stderr)
     return rows
 
