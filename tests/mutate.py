@@ -175,29 +175,28 @@ def first_line(node):
 
 def automatic_mutants(file):
     """(name, file, line, the whole wrong source) of every small change, without repetitions."""
-    source = (ROOT / file).read_text(encoding="utf-8")
-    tree = ast.parse(source)
-    seen = {ast.unparse(tree)}
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    parts = [ast.unparse(part) for part in tree.body]                   # only the part with the change is written anew
     for function, statement, path in places(tree):
         if not path or not function:
             continue
-        original = at(tree, path)
+        original, number = at(tree, path), path[0][1]
+        before = "signature" if statement is None else first_line(statement)
+        seen = {parts[number]}
         for replacement in replacements(original):
-            before = first_line(copy.deepcopy(statement)) if statement is not None else "signature"
             put(tree, path, replacement)
-            try:
-                wrong = ast.unparse(ast.fix_missing_locations(tree))
-                if original is statement:
-                    after = first_line(copy.deepcopy(replacement))
-                else:
-                    after = first_line(copy.deepcopy(statement)) if statement is not None else \
-                        f"{ast.unparse(original)} becomes {ast.unparse(replacement)}"
-            finally:
-                put(tree, path, original)
+            wrong = ast.unparse(ast.fix_missing_locations(tree.body[number]))
+            if original is statement:
+                after = first_line(replacement)
+            elif statement is not None:
+                after = first_line(statement)
+            else:
+                after = f"{ast.unparse(original)} becomes {ast.unparse(replacement)}"
+            put(tree, path, original)
             if wrong not in seen:
                 seen.add(wrong)
                 name = f"{file}, {function}: {before} -> {'(dropped)' if after == 'pass' else after}"
-                yield name, file, getattr(original, "lineno", 0), wrong
+                yield name, file, getattr(original, "lineno", 0), "\n\n".join([*parts[:number], wrong, *parts[number + 1:]])
 
 
 def kept_mutants():

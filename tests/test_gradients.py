@@ -291,6 +291,32 @@ def test_twins_share_weights_and_gradients_but_not_what_forward_left():
     assert max(errors.values()) < TOLERANCE, errors
 
 
+@pytest.mark.parametrize("tie_embeddings", [False, True])
+def test_a_twin_of_the_whole_model_shares_every_weight_and_nothing_else(tie_embeddings):
+    model, (src, tgt, src_mask, tgt_mask), rng = masked_model(tie_embeddings=tie_embeddings)
+    model.eval()
+    twin = model.twin()
+    assert not {id(layer) for layer in model.layers()} & {id(layer) for layer in twin.layers()}
+    assert len(list(model.layers())) == len(list(twin.layers()))
+    assert list(twin.named_parameters()) == list(model.named_parameters())
+    other_src, other_tgt = src[::-1], tgt[::-1, :4]
+    dlogits, other_dlogits = rng.normal(size=(B, T, W)), rng.normal(size=(B, 4, W))
+
+    model(src, tgt, src_mask, tgt_mask)
+    model.backward(dlogits)
+    model(other_src, other_tgt)
+    model.backward(other_dlogits)
+    expected = {name: gradient.copy() for name, gradient in model.named_gradients().items()}
+
+    model.zero_grad()
+    model(src, tgt, src_mask, tgt_mask)
+    twin(other_src, other_tgt)                                        # before the first model has gone backward
+    model.backward(dlogits)
+    twin.backward(other_dlogits)
+    for name, gradient in twin.named_gradients().items():
+        np.testing.assert_array_equal(gradient, expected[name])
+
+
 def test_an_encode_or_decode_by_itself_leaves_nothing_for_the_whole_models_backward():
     model, (src, tgt, src_mask, tgt_mask), rng = masked_model()
     logits = model(src, tgt, src_mask, tgt_mask)

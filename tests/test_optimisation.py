@@ -140,20 +140,25 @@ def adam_by_hand(weight, gradients, rates, beta_1, beta_2, eps):
     return weight, m, v
 
 
-# One small array, several that share a block, one larger than a block, and one that fills it to the last place.
-SHAPES = [(3,), (2, 5), (130, 130), (7,), (128, 128), (1,), (40_000,)]
+class SmallBlocks(Adam):
+    block_size = 64
 
 
-@pytest.mark.parametrize("shapes", [SHAPES, SHAPES[::-1], [(2, 3)]])
+# Small arrays that share a block, some larger than a block of 64, and one that fills it to the last place.
+SHAPES = [(3,), (2, 5), (13, 13), (7,), (8, 8), (1,), (40, 5)]
+
+
+@pytest.mark.parametrize("kind, shapes", [(Adam, [(2, 3)]), (Adam, SHAPES), (SmallBlocks, SHAPES),
+                                          (SmallBlocks, SHAPES[::-1]), (Adam, [(Adam.block_size + 9,), (3,)])])
 @pytest.mark.parametrize("options", [{}, dict(betas=(0.5, 0.7), eps=0.3)])
-def test_adam_is_the_algorithm_of_kingma_and_ba(rng, shapes, options):
+def test_adam_is_the_algorithm_of_kingma_and_ba(rng, kind, shapes, options):
     """5.3: beta_1 = 0.9, beta_2 = 0.98, eps = 1e-9 by default. Five steps, each with a rate of its own."""
     beta_1, beta_2 = options.get("betas", (0.9, 0.98))
     eps = options.get("eps", 1e-9)
     model = Weights(rng, shapes)
     before = {name: weight.copy() for name, weight in model.weights.items()}
     arrays = dict(model.weights)
-    adam, rates = Adam(model, **options), [0.1, 0.02, 0.5, 0.03, 0.2]
+    adam, rates = kind(model, **options), [0.1, 0.02, 0.5, 0.03, 0.2]
     seen = {name: [] for name in before}
     for rate in rates:
         for name, gradient in model.gradients.items():
@@ -213,7 +218,8 @@ def test_adam_moves_a_tied_weight_once_and_all_its_names_with_it(rng):
 
 def test_adam_refuses_what_it_cannot_do(rng):
     model = Weights(rng, [(3, 4)])
-    for options in (dict(betas=(1.0, 0.9)), dict(betas=(0.9, 1.0)), dict(betas=(-0.1, 0.9)), dict(eps=-1e-9)):
+    for options in (dict(betas=(1.0, 0.9)), dict(betas=(0.9, 1.0)), dict(betas=(-0.1, 0.9)), dict(betas=(0.9, -0.1)),
+                    dict(eps=0), dict(eps=-1e-9)):
         with pytest.raises(ValueError):
             Adam(model, **options)
     model.weights["w0"] = model.weights["w0"].T
@@ -280,7 +286,9 @@ def test_a_checkpoint_gives_back_what_was_saved(tmp_path, tie_embeddings, dtype)
     for _ in range(3):
         one_training_step(model, CrossEntropyLoss(), adam, 0.01)
     path = tmp_path / "new" / "model.npz"
-    save_checkpoint(path, model, adam, step=3, vocabulary="abcd", settings={"task": "copy"}, history=[{"step": 3}])
+    newest = {name: weight + 1 for name, weight in model.named_parameters().items()}
+    save_checkpoint(path, model, adam, newest=newest, step=3, vocabulary="abcd", settings={"task": "copy"},
+                    history=[{"step": 3}])
     loaded = load_checkpoint(path)
     assert (loaded.step, loaded.vocabulary, loaded.settings["task"], loaded.history) == (3, "abcd", "copy", [{"step": 3}])
     assert not any(layer.training for layer in loaded.model.layers())
@@ -289,6 +297,7 @@ def test_a_checkpoint_gives_back_what_was_saved(tmp_path, tie_embeddings, dtype)
         again = loaded.model.named_parameters()[name]
         assert again.dtype == dtype
         np.testing.assert_array_equal(again, weight)
+        np.testing.assert_array_equal(loaded.newest[name], newest[name])
         np.testing.assert_array_equal(loaded.optimizer.m[name], adam.m[name])
         np.testing.assert_array_equal(loaded.optimizer.v[name], adam.v[name])
     assert (loaded.optimizer.steps, tuple(loaded.optimizer.betas), loaded.optimizer.eps) == (3, (0.8, 0.95), 1e-7)
@@ -299,7 +308,7 @@ def test_a_checkpoint_gives_back_what_was_saved(tmp_path, tie_embeddings, dtype)
     with np.load(path, allow_pickle=False) as entries:
         assert all(entries[name].dtype.kind in "fU" for name in entries)
         kinds = {name.split("/")[0] for name in entries}
-    assert kinds == {"parameters", "adam_m", "adam_v", "state"}
+    assert kinds == {"parameters", "newest", "adam_m", "adam_v", "state"}
 
 
 def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
