@@ -207,7 +207,7 @@ mistake("merge_without_transpose", 2, "merge_heads reshapes straight to (B, T, d
         [(MERGE, MERGE_LINE, "x.reshape(B, T, h * d_k)")])
 mistake("heads_interleaved", 2, "the heads are interleaved: head i takes features i, i + h, i + 2h, ...",
         "A legal convention elsewhere, but weights of this library put head i in columns i d_k to (i + 1) d_k: the "
-        "paper concatenates whole heads.", "tensor layouts in public checkpoints",
+        "paper concatenates whole heads.", "planted: a legal convention, named rather than failed without a word",
         [(SPLIT, SPLIT_LINE, "x.reshape(*x.shape[:2], self.d_k, self.n_heads).transpose(0, 3, 1, 2)")],
         [(MERGE, MERGE_LINE, "x.transpose(0, 2, 3, 1).reshape(B, T, h * d_k)")])
 mistake("heads_after_positions", 2, "the heads stay behind the positions: (B, T, h, d_k)",
@@ -353,7 +353,7 @@ mistake("cosine_own_index", 3, "each column uses its own index as exponent, so a
         *([(TABLE, COS, f"own = {ANGLES.replace('np.arange(0, d_model, 2)', index)}\nself.pe[:, 1::2] = np.cos(own)")]
           for index in ("np.arange(1, d_model, 2)", "(np.arange(1, d_model, 2) + 1)")))
 mistake("exponent_to_the_end", 3, "the exponents run from 0 to 1 inclusive, divided by the number of pairs less one",
-        "In the paper the last exponent is (d_model - 2) / d_model.", "a timing signal used in the authors' code",
+        "In the paper the last exponent is (d_model - 2) / d_model.", "the timing signal of tensor2tensor",
         [(TABLE, "(np.arange(0, d_model, 2) / d_model)",
           "(np.arange(0, d_model, 2) / max(2 * (-(-d_model // 2) - 1), 1))")])
 mistake("wrong_base", 3, "the base is not 10000",
