@@ -16,7 +16,7 @@ import products
 from steps import DROPOUT, SIZES, OurStep, Size
 
 from implementation import Transformer, create_causal_mask, create_padding_mask, linear              # noqa: E402
-from train_minimal import DEFAULTS, Run, eval_mode, greedy_decode                                    # noqa: E402
+from train_minimal import DEFAULTS, Run, copy_into, eval_mode, greedy_decode                         # noqa: E402
 
 try:
     import torch
@@ -147,7 +147,7 @@ class TorchRun(TimedRun):
     def exact_match_of(self, sequences):
         theirs, self.model = self.model, self.ours
         try:
-            torch_steps.store_weights(theirs.torch_model, self.ours)
+            copy_into(self.ours.named_parameters(), theirs.named_parameters())
             return super().exact_match_of(sequences)
         finally:
             self.model = theirs
@@ -212,7 +212,7 @@ def decoding(settings):
         if settings.quick and (name, batch) != ("teaching", 1):
             continue
         size = SIZES[name]
-        model = Transformer(*size.model_sizes(), DROPOUT, 520, rng=0)
+        model = Transformer(*size.model_sizes(), DROPOUT, 520, rng=3)
         src = np.random.default_rng(1).integers(3, size.vocab, (batch, 16))
         theirs = torch and torch_steps.TorchModel(model)
         row = {"size": name, "batch": batch, "source_length": 16, "lengths": []}

@@ -83,6 +83,7 @@ class TorchInPlace:
     """
 
     def __init__(self, model):
+        self.names = list(model.named_parameters())
         self.torch_model = TorchModel(model, dropout=model.config["dropout_p"])
         for name, parameter in self.torch_model.named_parameters():
             parameter.requires_grad_(not name.endswith(("in_proj_bias", "out_proj.bias")))
@@ -90,6 +91,11 @@ class TorchInPlace:
     def __call__(self, src, tgt, src_mask, tgt_mask):
         self._logits = self.torch_model(torch.from_numpy(src), torch.from_numpy(tgt))
         return self._logits.detach().numpy()
+
+    def named_parameters(self):
+        """PyTorch's live weights under our names and in our layout."""
+        theirs = dict(self.torch_model.named_parameters())
+        return {name: as_ours(name, theirs[torch_name(name)].detach()).numpy() for name in self.names}
 
     def zero_grad(self):
         self.torch_model.zero_grad()
@@ -108,13 +114,6 @@ class TorchAdam:
     def step(self, learning_rate):
         self.adam.param_groups[0]["lr"] = learning_rate
         self.adam.step()
-
-
-def store_weights(torch_model, model):
-    """Copy the weights of a TorchInPlace into ours, the reverse of how it started."""
-    theirs = dict(torch_model.named_parameters())
-    for name, weight in model.named_parameters().items():
-        weight[...] = as_ours(name, theirs[torch_name(name)].detach()).numpy()
 
 
 @torch.no_grad()

@@ -104,7 +104,7 @@ def tiny_sections(monkeypatch):
     sizes = {"teaching": TINY, "middle": TINY}
     monkeypatch.setattr(sections, "SIZES", sizes)
     settings = sections.Settings(quick=True, report=lambda line: None)
-    settings.slice, settings.decoded_lengths = 0.0, (3, 6)
+    settings.slice, settings.decoded_lengths = 0.0, (3, 40)
     return settings
 
 
@@ -135,7 +135,7 @@ def test_both_ways_to_decode_write_the_same_tokens(tiny_sections, monkeypatch):
     assert "yes" in tables.decoding_text([row])
 
 
-def test_pytorch_gets_our_logits_when_dropout_is_off_and_gives_its_weights_back():
+def test_pytorch_gives_our_logits_when_dropout_is_off_and_its_weights_are_live():
     torch, torch_steps = need("torch"), need("torch_steps")
     step = OurStep(TINY)
     model = torch_steps.TorchModel(step.model)
@@ -146,12 +146,14 @@ def test_pytorch_gets_our_logits_when_dropout_is_off_and_gives_its_weights_back(
     ours = step.model(step.src, step.tgt_in, *make_masks(step.src, step.tgt_in))
     assert np.allclose(theirs, ours, atol=1e-5)
 
-    before = {name: weight.copy() for name, weight in step.model.named_parameters().items()}
-    for weight in step.model.named_parameters().values():
-        weight[...] = 0
-    torch_steps.store_weights(model, step.model)
-    for name, weight in step.model.named_parameters().items():
-        assert np.array_equal(weight, before[name]), name
+    driven = torch_steps.TorchInPlace(step.model)
+    driven.torch_model.eval()
+    for name, weight in driven.named_parameters().items():
+        assert np.array_equal(weight, step.model.named_parameters()[name]), name
+        weight += 0.5                                              # the live weight of PyTorch, not a copy
+        step.model.named_parameters()[name] += 0.5
+    masks = make_masks(step.src, step.tgt_in)
+    assert np.allclose(driven(step.src, step.tgt_in, *masks), step.model(step.src, step.tgt_in, *masks), atol=1e-4)
 
 
 def test_pytorch_drops_where_it_says():
