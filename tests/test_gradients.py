@@ -268,7 +268,10 @@ def test_twins_share_weights_and_gradients_but_not_what_forward_left():
     """The way to use one weight at two places: the gradient is the sum of both uses."""
     layer, (x,), _, rng = make("FeedForward")
     layer.eval()
+    layer(x)
     twin = layer.twin()
+    with pytest.raises(RuntimeError):
+        twin.backward(x)
     for name in layer.named_parameters():
         assert twin.named_parameters()[name] is layer.named_parameters()[name]
         assert twin.named_gradients()[name] is layer.named_gradients()[name]

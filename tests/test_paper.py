@@ -292,13 +292,15 @@ def test_one_mask_may_serve_all_sequences_while_decoding(rng):
 # ------------------------------------------------------------------------------------------------ 3.2 attention
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 65), (2, 65, 3), (65, 2, 3)])
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
-def test_softmax_is_a_distribution_along_its_axis(rng, axis):
-    """3.2.1: exp(x) / sum exp(x)."""
-    x = rng.normal(size=(2, 3, 4))
+def test_softmax_is_a_distribution_along_its_axis(rng, axis, shape):
+    """3.2.1: exp(x) / sum exp(x). Short and long rows go different ways."""
+    x = rng.normal(size=shape)
     np.testing.assert_allclose(softmax(x, axis), np.exp(x) / np.exp(x).sum(axis=axis, keepdims=True), **EXACT)
     np.testing.assert_allclose(softmax(x, axis).sum(axis=axis), 1, **EXACT)
     np.testing.assert_allclose(softmax(x + 1e4, axis), softmax(x, axis), atol=1e-11)
+    np.testing.assert_allclose(softmax(x * 1e4, axis).sum(axis=axis), 1, **EXACT)                       # no overflow
 
 
 @pytest.mark.parametrize("shape", [(T, S), (1, S), (B, H, T, S)])
