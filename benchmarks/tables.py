@@ -177,7 +177,7 @@ def draw_growth(growth, path):
     if growth["attention_overtakes_at"]:
         at = growth["attention_overtakes_at"]
         time.axvline(at, color="gray", linestyle="--", linewidth=1)
-        time.annotate(f"n = {at:.0f}", (at, time.get_ylim()[0]), xytext=(4, 6), textcoords="offset points")
+        time.text(at, 0.02, f" n = {at:.0f}", transform=time.get_xaxis_transform())
     time.set(title=f"time, d_model {growth['d_model']}", xlabel="length n", ylabel="ms")
     memory.plot(n, [point["memory_mb"] for point in growth["by_length"]], "k-o", label="step", markersize=4)
     top = growth["by_length"][-1]["memory_mb"]
