@@ -324,9 +324,9 @@ class Run:
         return CrossEntropyLoss(PAD)(logits, tgt_out), compute_accuracy(logits, tgt_out)
 
     def perfect(self):
-        """Whether the last three validations were without a mistake: one alone may be luck."""
+        """Whether the last five validations were without a mistake: one alone may be luck."""
         matches = [record["exact_match"] for record in self.history if "exact_match" in record]
-        return matches[-3:] == [1.0, 1.0, 1.0]
+        return matches[-5:] == [1.0] * 5
 
 
 def load_extra(name):
@@ -403,7 +403,7 @@ def parse_arguments(argv):
     add(training, "--max-steps", f"stop after this step, counted from 1 also after --resume (default: {MAX_STEPS})",
         **positive)
     add(training, "--epochs", f"the same in epochs of {EPOCH} batches; not together with --max-steps", **positive)
-    add(training, "--no-early-stop", "go on to the last step; by default training stops when three validations in a "
+    add(training, "--no-early-stop", "go on to the last step; by default training stops when five validations in a "
         "row are perfect", action="store_true")
     add(training, "--target-exact-match", "share of test sequences to get entirely right for exit status 0 (default: "
         "1.0, or 0 with --data)", metavar="X", type=number(lambda x: 0 <= x <= 1, "in [0, 1]"))
@@ -500,7 +500,7 @@ def train(run, options, path, record):
         run.save(path)
     if not interrupted:
         say(f"Stopped at step {run.step}: "
-            + ("three validations in a row were perfect" if run.perfect() else "no steps left"))
+            + ("five validations in a row were perfect" if run.perfect() else "no steps left"))
     return bool(interrupted)
 
 
