@@ -82,7 +82,7 @@ def learning_text(rows):
     return "\n\n".join([
         table(["to 100 % exact match", "steps", "seconds", "ms a step", "PyTorch steps", "its seconds",
                "its ms a step"], body),
-        "Until two validations in a row, 100 steps apart, are without a mistake, with the defaults of "
+        "Until five validations in a row, 100 steps apart, are without a mistake, with the defaults of "
         "`train_minimal.py`; the time of the validations does not count. Both sides start from the same weights and "
         "see the same batches with the same loss; their dropout differs."])
 
