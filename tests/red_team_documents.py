@@ -4,9 +4,9 @@
     python tests/red_team_documents.py --edits 200 --seed 7
 
 Each edit runs that document's blocks again, from the edited one on, and the checks that every number of the prose has
-a source and every equation is a known one. Edits are drawn
-from code, outputs, prose and equations alike. Free choices are left alone, since another value is as true: seeds and
-sizes of random test data, and numbers inside links and generated parts (the latter have a test of their own).
+a source and every equation is a known one. Edits are drawn from code, outputs, prose and equations alike. Free choices
+are left alone, since another value is as true: seeds, sizes of layers and of random data, token ids of an example; and
+numbers inside links and generated parts (the latter have a test of their own).
 """
 
 import argparse
@@ -35,6 +35,9 @@ SWAPS = {" + ": " - ", " - ": " + ", " * ": " / ", " / ": " * ", " < ": " >= ", 
 SWAP = re.compile("|".join(map(re.escape, SWAPS)))
 NUMBER = re.compile(r"(?<![\w.#^])\d[\d,_]*(?:\.\d+)?(?:e-?\d+)?(?![\w])")
 FREE = re.compile(r"rng=\d+|default_rng\([\d_]*\)|size=\([^)]*\)|(?:dropout_p|max_len|eps)=[\d.e-]+|"
+                  r"(?:d_model|n_heads|d_ff|n_encoder_layers|n_decoder_layers)=\d+|"
+                  r"(?:LayerNorm|AddNorm|Block|Attention|Embedding|Transformer|FeedForward|Dropout)\([\d., ]*|"
+                  r"for \w+ in [\d, ]+:|order = .*|\[:, 0\]|dgamma\[\.\.\.\] = \[.*|"
                   r"np\.(?:ones|zeros)\(\([^)]*\)|np\.array\(\[\[[\d, \[\]]*\]\]\)|atol=[\d.e-]+|rtol=[\d.e-]+|strict=True|#.*")
 SKIPPED = re.compile(r"\]\([^)]*\)|https?://\S+|<!-- ([\w-]+): begin -->.*?<!-- \1: end -->|"
                      r"`[^`\n]*`|<[^>]*>|^#.*?$|^\| 20.*?$", re.S | re.M)

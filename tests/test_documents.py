@@ -181,7 +181,7 @@ def test_every_number_of_the_prose_has_a_source(path):
 
 def documents_without_source(text):
     prose = documents.GENERATED.sub(r"\1", text)
-    shown = " ".join([*(body for _, body in documents.fences(prose)), *documents.generated_parts(text).values()])
+    shown = " ".join(body for _, body in documents.fences(prose))
     known = {normal(number) for number in NUMBER.findall(shown)} | set(paper_facts.QUOTED)
     prose = PROSE_OF.sub(" ", prose)
     return sorted({number for number in map(normal, NUMBER.findall(prose))
