@@ -31,7 +31,7 @@ from pathlib import Path
 
 import numpy                                                     # noqa: F401  imported once for all the forked children
 import pytest
-import threadpoolctl                                             # noqa: F401
+import threadpoolctl
 import tqdm                                                      # noqa: F401
 
 from mutants import MUTANTS
@@ -136,8 +136,8 @@ def places(tree):
             return
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             return
-        if isinstance(node, ast.UnaryOp) and path[-1][0] == "args" and isinstance(at(tree, path[:-1]).func, ast.Attribute) \
-                and at(tree, path[:-1]).func.attr == "reshape":
+        caller = getattr(at(tree, path[:-1]), "func", None)
+        if isinstance(node, ast.UnaryOp) and getattr(caller, "attr", "") == "reshape":
             return                                                     # NumPy takes any negative number here for -1
         yield function, statement, path
         for field, value in ast.iter_fields(node):
@@ -170,7 +170,9 @@ def put(tree, path, node):
 def first_line(node):
     """A statement as one line of text, without the body of an if or a loop."""
     text = ast.unparse(ast.fix_missing_locations(node))
-    return " ".join(text.split("\n")[0].split()) if isinstance(node, (ast.If, ast.For, ast.With)) else " ".join(text.split())
+    if isinstance(node, (ast.If, ast.For, ast.With)):
+        text = text.split("\n")[0]
+    return " ".join(text.split())
 
 
 def automatic_mutants(file):
@@ -196,7 +198,8 @@ def automatic_mutants(file):
             if wrong not in seen:
                 seen.add(wrong)
                 name = f"{file}, {function}: {before} -> {'(dropped)' if after == 'pass' else after}"
-                yield name, file, getattr(original, "lineno", 0), "\n\n".join([*parts[:number], wrong, *parts[number + 1:]])
+                whole = "\n\n".join([*parts[:number], wrong, *parts[number + 1:]])
+                yield name, file, getattr(original, "lineno", 0), whole
 
 
 def kept_mutants():
@@ -380,8 +383,8 @@ def write_report(results, seconds):
         total[file] += 1
         killed[file] += dead
     lines = ["# What the tests notice", "",
-             "Written by `python tests/mutate.py`: every small change of the syntax tree of these files, each met by the "
-             "tests marked `mutants`.", "",
+             "Written by `python tests/mutate.py`: every small change of the syntax tree of these files, each met by "
+             "the tests marked `mutants`.", "",
              "| file | mutants | killed | share |", "| --- | ---: | ---: | ---: |"]
     for file in total:
         lines.append(f"| `{file}` | {total[file]} | {killed[file]} | {killed[file] / total[file]:.1%} |")
@@ -394,7 +397,7 @@ def write_report(results, seconds):
             where, change = name.split(": ", 1)
             lines.append(f"| `{where}` | `{escape(change)}` | {SURVIVORS.get(name, 'not yet explained')} |")
     by = Counter(by.split("::")[0] for _, dead, by in results if dead)
-    lines += ["", "## Who killed them", "", "The first test file to notice; the order is that of `TESTS` in `mutate.py`.", "",
+    lines += ["", "## Who killed them", "", "The first to notice; the order is that of `TESTS` in `mutate.py`.", "",
               "| file | mutants |", "| --- | ---: |"]
     lines += [f"| `{name}` | {count} |" for name, count in by.most_common()]
     REPORT.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -134,7 +134,7 @@ def test_the_programs_module_offers_every_name():
         assert callable(getattr(train_minimal, name))
 
 
-# --------------------------------------------------------------------------------------------------- what backward returns
+# --------------------------------------------------------------------------------------------- what backward returns
 
 
 def test_backward_returns_one_gradient_for_each_floating_point_input():
@@ -208,7 +208,8 @@ def test_a_mask_that_is_not_boolean_says_which_way_round_true_is(mask, which):
 
 
 @pytest.mark.parametrize("shapes", [[(2, 3, 4)] * 3, [(2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 6, 4)],
-                                    [(2, 2, 3, 4), (2, 2, 5, 3), (2, 2, 5, 4)], [(2, 2, 3, 4), (2, 1, 5, 4), (2, 2, 5, 4)],
+                                    [(2, 2, 3, 4), (2, 2, 5, 3), (2, 2, 5, 4)],
+                                    [(2, 2, 3, 4), (2, 1, 5, 4), (2, 2, 5, 4)],
                                     [(2, 2, 3, 4), (2, 2, 5, 4), (1, 2, 5, 4)]])
 def test_attention_inputs_that_do_not_fit_are_refused_with_their_shapes(shapes):
     with pytest.raises(ValueError) as error:

@@ -18,7 +18,7 @@ def make_model(seed, sharpness=2.0, dropout_p=0.0, max_len=12, tie_embeddings=Fa
     model = Transformer(V, V, 16, 2, 1, 1, 12, dropout_p, max_len, tie_embeddings=tie_embeddings, rng=rng,
                         dtype=np.float64)
     model.positional_encoding.pe[...] = rng.normal(size=model.positional_encoding.pe.shape)
-    if not tie_embeddings:                                                                    # no token is the favourite
+    if not tie_embeddings:                                                                   # no token is the favourite
         model.output_projection *= sharpness / np.linalg.norm(model.output_projection, axis=0)
     return model
 
@@ -50,7 +50,7 @@ def beam_by_hand(model, src, max_len, k, alpha, start=START, end=END, pad=PAD):
             step = log_probabilities(model, src, tokens, start, pad)
             longer += [(tokens + [token], log_p + step[token]) for token in range(len(step))]
         longer.sort(key=lambda pair: -pair[1])
-        longer = longer[:k - len(finished)]                                          # an answer that ended keeps its place
+        longer = longer[:k - len(finished)]                                       # an answer that ended keeps its place
         finished += [(score(log_p, n, alpha), tokens) for tokens, log_p in longer if tokens[-1] == end]
         still_open = [pair for pair in longer if pair[0][-1] != end]
     if finished:

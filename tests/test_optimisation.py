@@ -290,7 +290,8 @@ def test_a_checkpoint_gives_back_what_was_saved(tmp_path, tie_embeddings, dtype)
     save_checkpoint(path, model, adam, newest=newest, step=3, vocabulary="abcd", settings={"task": "copy"},
                     history=[{"step": 3}])
     loaded = load_checkpoint(path)
-    assert (loaded.step, loaded.vocabulary, loaded.settings["task"], loaded.history) == (3, "abcd", "copy", [{"step": 3}])
+    assert (loaded.step, loaded.vocabulary, loaded.settings["task"]) == (3, "abcd", "copy")
+    assert loaded.history == [{"step": 3}]
     assert not any(layer.training for layer in loaded.model.layers())
     assert loaded.model.num_parameters() == model.num_parameters()
     for name, weight in model.named_parameters().items():

@@ -9,9 +9,9 @@ import math
 import numpy as np
 import pytest
 
-from implementation import (AddNorm, Dropout, EncoderBlock, LayerNorm, MultiHeadAttention, PositionalEncoding,
-                            ScaledDotProductAttention, TokenEmbedding, Transformer, create_causal_mask,
-                            create_padding_mask, linear, linear_backward, softmax)
+from implementation import (AddNorm, Dropout, EncoderBlock, FeedForward, LayerNorm, MultiHeadAttention,
+                            PositionalEncoding, ScaledDotProductAttention, TokenEmbedding, Transformer,
+                            create_causal_mask, create_padding_mask, linear, linear_backward, softmax)
 from train_minimal import (Adam, CrossEntropyLoss, compute_accuracy, generate_copy_task_data,
                            generate_reverse_task_data, warmup_schedule)
 
@@ -167,7 +167,7 @@ def test_the_scale_is_in_the_gradients_too():
     close(dK[0, 0], [[slope] * 4, [-slope] * 4])
 
 
-@pytest.mark.parametrize("make", [lambda d, h: MultiHeadAttention(d, h), lambda d, h: Transformer(5, 5, d, h, 1, 1, 4, max_len=3)])
+@pytest.mark.parametrize("make", [MultiHeadAttention, lambda d, h: Transformer(5, 5, d, h, 1, 1, 4, max_len=3)])
 def test_a_width_that_the_heads_do_not_divide_is_named_with_both_numbers(make):
     with pytest.raises(ValueError, match="1600.*48"):
         make(1600, 48)
@@ -192,7 +192,7 @@ def test_attention_weights_are_kept_per_head_and_from_before_dropout():
 
 
 def test_a_kept_attention_weight_is_scaled_up():
-    """p = 0.2, one key kept: 1 / 0.8 = 1.25; p = 0.5, weights [.5, .5], the second dropped: [1, 0] reaches the values."""
+    """p = 0.2, one key kept: 1 / 0.8 = 1.25; p = 0.5, weights [.5, .5], the second dropped: [1, 0]."""
     seen = set()
     for seed in range(40):
         layer = ScaledDotProductAttention(0.2, rng=seed, dtype=np.float64)
@@ -270,7 +270,7 @@ def dropout_with_mask(mask, dtype=np.float64):
 def test_dropouts_backward_uses_the_mask_and_the_scale():
     layer = dropout_with_mask([True, False, True, False])
     layer(np.array([5.0, 6, 7, 8]))
-    assert layer.backward(np.array([1.0, 2, 3, 4])).tolist() == [2, 0, 6, 0]       # no mask [2,4,6,8], no scale [1,0,3,0]
+    assert layer.backward(np.array([1.0, 2, 3, 4])).tolist() == [2, 0, 6, 0]     # no mask [2,4,6,8], no scale [1,0,3,0]
     layer = dropout_with_mask([True, False, True, False])
     layer(np.zeros(4))                                             # kept zeros pass their gradient, dropped ones do not
     assert layer.backward(np.array([1.0, 2, 3, 4])).tolist() == [2, 0, 6, 0]
@@ -386,7 +386,7 @@ def test_the_norm_comes_after_the_residual():
 
 
 def test_a_stack_is_not_normalised_once_more_at_its_end():
-    """Twice differs from once by 6e-6 with fresh gains; with gains of its own the last norm's output stands as it is."""
+    """Twice differs from once by 6e-6 with fresh gains; with gains of its own the last norm's output stands."""
     model = Transformer(7, 7, 4, 2, 1, 1, 8, 0.0, 9, rng=0, dtype=np.float64)
     for block, norm in ((model.encoder_layers[-1], "norm2"), (model.decoder_layers[-1], "norm3")):
         getattr(block, norm).gamma[...] = [1, 2, 3, 4]
@@ -396,6 +396,40 @@ def test_a_stack_is_not_normalised_once_more_at_its_end():
         x_hat = (out - 10) / [1, 2, 3, 4]
         close(x_hat.mean(-1), 0, 1e-12)
         close(x_hat.std(-1), 1, 1e-4)
+
+
+# -------------------------------------------------------------------------------------- checking gradients by hand
+
+
+def slope(function, at, step):
+    """The central difference of a function of one number."""
+    return (function(at + step) - function(at - step)) / (2 * step)
+
+
+def test_a_difference_across_a_kink_is_not_the_gradient():
+    """ReLU at 0: the difference says 0.5; at 4e-6 with a step of 1e-5 it says 0.7. Backward is right: 0 and 1."""
+    layer = FeedForward(1, 1, 0.0, dtype=np.float64)
+    layer.W1[...] = layer.W2[...] = 1
+    for at, difference, gradient in ((0.0, 0.5, 0), (4e-6, 0.7, 1), (4e-5, 1.0, 1), (-4e-5, 0.0, 0)):
+        close(slope(lambda x: layer(np.array([[x]])).item(), at, 1e-5), difference)
+        layer(np.array([[at]]))
+        assert layer.backward(np.array([[1.0]])).item() == gradient
+
+
+def test_single_precision_differences_condemn_a_right_gradient():
+    """x . y with 200 entries: off by over 1 % in float32, by less than 1e-8 in float64."""
+    worst = {}
+    for dtype, step in ((np.float32, 1e-3), (np.float64, 1e-5)):
+        rng = np.random.default_rng(0)
+        x, y = rng.normal(size=(2, 200)).astype(dtype)
+
+        def moved(i, by):
+            other = x.copy()
+            other[i] += dtype(by)
+            return float(other @ y)
+
+        worst[dtype] = max(abs((moved(i, step) - moved(i, -step)) / (2 * step) - y[i]) / abs(y[i]) for i in range(200))
+    assert worst[np.float32] > 0.01 and worst[np.float64] < 1e-8, worst
 
 
 # ------------------------------------------------------------------------------------------ the loss and training
