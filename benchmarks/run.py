@@ -111,7 +111,8 @@ def tables_into_readme(check):
     if before == after:
         return 0
     if check:
-        print("README.md does not hold the tables of benchmarks/results.json: run python benchmarks/run.py --write-tables")
+        print("README.md does not hold the tables of benchmarks/results.json: "
+              "run python benchmarks/run.py --write-tables")
         return 1
     write(README, after)
     return 0

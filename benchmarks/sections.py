@@ -154,7 +154,7 @@ class TorchRun(TimedRun):
 
 
 def learning(settings):
-    """Steps and seconds until five validations in a row are perfect, on copy and reverse with the defaults of training."""
+    """Steps and seconds until training would stop by itself, on copy and reverse with the defaults of training."""
     results = []
     for task in ("copy",) if settings.quick else ("copy", "reverse"):
         smaller = dict(seq_len=4, d_model=32, n_layers=1, warmup=100) if settings.quick else {}

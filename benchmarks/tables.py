@@ -36,8 +36,8 @@ def machine_line(results):
     return (f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}; "
             f"Python {versions['python']}, NumPy {versions['numpy']} with {versions['blas']}{torch}; commit "
             f"{results['commit']}. One run, everything interleaved, medians of at least five, "
-            f"{results['blas_threads']} BLAS thread{'s' * (results['blas_threads'] != 1)} on each side unless the table says "
-            "otherwise.")
+            f"{results['blas_threads']} BLAS thread{'s' * (results['blas_threads'] != 1)} on each side unless the "
+            "table says otherwise.")
 
 
 def step_text(rows):
@@ -110,7 +110,8 @@ def memory_text(rows):
              ratio(row.get("ours_mb"), row.get("torch_mb"))] for row in rows]
     return "\n\n".join([
         table(["peak memory of a step, MB", "ours", "PyTorch", "ours / PyTorch"], body),
-        "Resident memory beyond the imports, with weights, gradients and Adam's moments, each in a process of its own."])
+        "Resident memory beyond the imports, with weights, gradients and Adam's moments, each in a process of its "
+        "own."])
 
 
 def growth_text(growth):
@@ -125,9 +126,10 @@ def growth_text(growth):
         table(["growth of a step", "attention, ms", "the rest, ms", "step, ms", "memory, MB"], body + widths),
         f"Table 1 of the paper, measured: one layer in each stack, batch {growth['batch']}; against the length n with "
         f"d_model {growth['d_model']}, against the width d with length {growth['length_of_widths']}. Fitted from n = "
-        f"{e['attention_from']} up, the time inside the attentions (Q K^T to A V) grows as n^{e['attention_time']:.2f}, "
-        f"the rest as n^{e['rest_time']:.2f}, the step as n^{e['step_time']:.2f}, memory as n^{e['memory']:.2f}; {where}. "
-        f"From d = {e['width_from']} up the step grows as d^{e['width_time']:.2f}, memory as d^{e['width_memory']:.2f}.",
+        f"{e['attention_from']} up, the time inside the attentions (Q K^T to A V) grows as "
+        f"n^{e['attention_time']:.2f}, the rest as n^{e['rest_time']:.2f}, the step as n^{e['step_time']:.2f}, memory "
+        f"as n^{e['memory']:.2f}; {where}. From d = {e['width_from']} up the step grows as d^{e['width_time']:.2f}, "
+        f"memory as d^{e['width_memory']:.2f}.",
         "![Time and memory of a step against length and width](benchmarks/growth.png)"])
 
 
@@ -140,15 +142,18 @@ def threads_text(rows, cores):
         table(["BLAS threads, ms a step", "1, alone", "2, alone", "1, beside one busy process",
                "2, beside one busy process", "2 / 1 alone", "2 / 1 beside"], body),
         f"On these {cores} cores. Threads wait for each other at the end of every product, and a thread whose core is "
-        "taken makes the others wait; `train_minimal.py` therefore takes one thread for small models, and `--threads N` "
-        "overrides."])
+        "taken makes the others wait; `train_minimal.py` therefore takes one thread for small models, and "
+        "`--threads N` overrides."])
 
 
 def markdown(results):
     """Everything that stands between the two markers in the README."""
     texts = {"step": step_text, "learning": learning_text, "decoding": decoding_text, "memory": memory_text,
              "growth": growth_text, "threads": lambda rows: threads_text(rows, results["machine"]["cores"])}
-    parts = [f"Measured by `python benchmarks/run.py` on {machine_line(results)}"]
+    command = "python benchmarks/run.py" + " --quick" * results["quick"]
+    parts = [f"Measured by `{command}` on {machine_line(results)}"]
+    if results["quick"]:
+        parts.append("A quick run measures fewer and smaller things: its figures are rough.")
     parts += [text(results[section]) for section, text in texts.items() if section in results]
     return "\n\n".join(parts) + "\n"
 
@@ -162,7 +167,7 @@ def with_tables(document, results):
 
 
 def draw_growth(growth, path):
-    """Time and memory against length and width, in logarithms, with the length at which attention overtakes the rest."""
+    """Time and memory against length and width, in logarithms, and where attention overtakes the rest."""
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(11, 4), layout="constrained", dpi=120)
@@ -187,7 +192,8 @@ def draw_growth(growth, path):
     d = [point["width"] for point in growth["by_width"]]
     width.plot(d, [point["step_ms"] for point in growth["by_width"]], "k-o", label="step, ms", markersize=4)
     width.plot(d, [point["memory_mb"] for point in growth["by_width"]], "C2-s", label="memory, MB", markersize=4)
-    width.plot(d, [growth["by_width"][-1]["step_ms"] * (x / d[-1]) ** 2 for x in d], "C3:", linewidth=1, label="slope 2")
+    last = growth["by_width"][-1]["step_ms"]
+    width.plot(d, [last * (x / d[-1]) ** 2 for x in d], "C3:", linewidth=1, label="slope 2")
     width.set(title=f"length {growth['length_of_widths']}", xlabel="width d")
     for axes in (time, memory, width):
         axes.set(xscale="log", yscale="log")

@@ -15,7 +15,7 @@ from steps import DROPOUT, RATE                                                 
 
 
 class TorchModel(TorchTransformer):
-    """torch.nn.Transformer as its documentation has it: causal mask, padding masks, dropout where the module puts it."""
+    """torch.nn.Transformer as its documentation has it: a causal mask, padding masks, its own places of dropout."""
 
     def __init__(self, model, dropout=DROPOUT):
         super().__init__(model)
