@@ -117,7 +117,7 @@ class MaskAfterSoftmax(WeighedOtherwise):
         return softmax_backward(dA * self.visible, self.shares)
 
 
-@bug("double_softmax", "softmax is applied twice")
+@bug("double_softmax", "softmax is applied twice, which also gives hidden keys weight again: exp(0) is 1")
 class DoubleSoftmax(WeighedOtherwise):
     def weigh(self, scores, mask):
         self.once = softmax(scores if mask is None else np.where(mask, -np.inf, scores))

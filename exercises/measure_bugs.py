@@ -34,7 +34,7 @@ RESULTS, PAGE = EXERCISES / "measured_bugs.json", EXERCISES / "README.md"
 BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->"
 
 SETTING = dict(d_model=48, n_layers=1, batch_size=64, warmup=200, lr=5e-3)
-STEPS = 1000
+STEPS = 800
 
 # The catalogue's ids of each mistake, where they are not its name here.
 IN_CATALOGUE = {
@@ -50,7 +50,7 @@ IN_CATALOGUE = {
 
 
 def changes_of(bug):
-    """The mistakes of the catalogue behind a name, each with the spelling that is built in here: [(mistake, changes)]."""
+    """The mistakes of the catalogue behind a name, each with the spelling built in here: [(mistake, changes)]."""
     mistakes = [CATALOGUE[id] for id in IN_CATALOGUE.get(bug, [bug])]
     return [(mistake, mistake.spellings[-1 if bug == "memory_ignored" else 0]) for mistake in mistakes]
 

@@ -173,7 +173,7 @@ def test_a_run_reports_both_figures_and_can_be_asked_and_resumed(bug, tmp_path, 
 @pytest.mark.parametrize("bug, exact", [("no_causal_mask", (0, 0.2)), ("no_scaling", (0.95, 1))])
 def test_teacher_forcing_is_blind(bug, exact):
     """Both train to nearly 100 % under teacher forcing; free-running decoding tells them apart."""
-    run = Run({**DEFAULTS, **measure_bugs.SETTING, "inject_bug": bug})
+    run = Run({**DEFAULTS, **measure_bugs.SETTING, "n_layers": 2, "inject_bug": bug})
     for _ in range(measure_bugs.STEPS):
         run.train_step()
     _, token_accuracy = run.teacher_forced(run.held_out["test"])
@@ -190,9 +190,25 @@ def test_the_grader_rejects_and_names_each_of_them(bug):
     assert named and {mistake.id for mistake, _ in measure_bugs.changes_of(bug)} == set(named)
 
 
-def test_the_page_shows_what_was_measured(tmp_path, monkeypatch, capsys):
+def test_the_page_shows_what_was_measured():
+    """All of it, in the setting of today; --measure and then no option bring it up to date."""
     stored = measure_bugs.load()
-    assert list(stored["bugs"]) == ["none", *BUGS] and stored["setting"] == measure_bugs.SETTING
+    assert stored["bugs"].keys() == {"none", *BUGS}
+    assert (stored["setting"], stored["steps"]) == (measure_bugs.SETTING, measure_bugs.STEPS)
+    assert measure_bugs.main(["--check"]) == 0
+
+
+def test_the_measured_story():
+    """What exercises/README.md tells: teacher forcing is blind to the mask, copying is blind to the scale."""
+    bugs = measure_bugs.load()["bugs"]
+    assert bugs["none"]["copy"] == {"teacher_forced": 1, "exact_match": 1}
+    for blind in ("causal_sees_next", "softmax_over_queries", "mask_after_softmax"):
+        assert bugs[blind]["copy"]["teacher_forced"] > 0.99 and bugs[blind]["copy"]["exact_match"] < 0.2
+    assert min(bugs["no_scaling"]["copy"].values()) > 0.99
+    assert all(row["named"] for name, row in bugs.items() if name != "none")
+
+
+def test_only_the_part_between_the_marks_is_written(tmp_path, monkeypatch, capsys):
     page = tmp_path / "README.md"
     monkeypatch.setattr(measure_bugs, "PAGE", page)
     page.write_text("before\n<!-- measured: begin -->\nold\n<!-- measured: end -->\nafter\n", encoding="utf-8")
