@@ -77,10 +77,11 @@ def beam_search(model, src, max_len, beam_size=4, length_penalty=0.6, start_toke
         length = np.full(B, max_len)
         newest = np.full(B * k, start_token)
         for n in range(1, max_len + 1):
-            continued = log_p[:, :, None] + log_softmax(model.decode_step(newest, state)).reshape(B, k, -1)
-            V = continued.shape[-1]
-            chosen = np.argsort(-continued.reshape(B, -1), axis=-1, kind="stable")[:, :k]       # (B, k)
-            log_p = np.take_along_axis(continued.reshape(B, -1), chosen, axis=-1)
+            logits = model.decode_step(newest, state)
+            V = logits.shape[-1]
+            continued = log_p[:, :, None] + log_softmax(logits).reshape(B, k, V)
+            chosen = np.argsort(-continued.reshape(B, k * V), axis=-1, kind="stable")[:, :k]    # (B, k)
+            log_p = np.take_along_axis(continued.reshape(B, k * V), chosen, axis=-1)
             log_p[np.arange(k) >= places] = -np.inf
             parent, newest = chosen // V, chosen % V
             tokens = np.take_along_axis(tokens, parent[:, :, None], axis=1)

@@ -24,7 +24,7 @@ import numpy as np
 class Layer:
     """Named weights with their gradients, a mode, and what one forward leaves for one backward.
 
-    Every layer offers ``forward`` (also by calling it) and ``backward(d_output)``, which returns the gradient of
+    Every layer offers ``forward`` (also by calling it) and ``backward(dout)``, which returns the gradient of
     each floating-point input of ``forward`` in order and adds the gradients of the weights to what is there.
     """
 
@@ -392,7 +392,7 @@ class ScaledDotProductAttention(Layer):
 
     Q is (B, h, T, d_k), K (B, h, S, d_k), V (B, h, S, d_v); the result is (B, h, T, d_v). mask broadcasts to
     (B, h, T, S). A query with nothing to see gets exact zeros. ``attention_weights`` (B, h, T, S) are kept from
-    before dropout. The paper does not mention dropout on the weights; its code has it.
+    before dropout. The paper does not mention dropout on the weights; its code has a switch for it.
     """
 
     def __init__(self, dropout_p=0.1, *, rng=None, dtype=np.float32):
@@ -489,7 +489,7 @@ class MultiHeadAttention(Layer):
 class FeedForward(Layer):
     """FFN(x) = max(0, x W1 + b1) W2 + b2, at each position alike.  [3.3, eq. 2]
 
-    (..., d_model) -> (..., d_ff) -> (..., d_model). The paper does not mention dropout after the ReLU; its code has it.
+    (..., d_model) -> (..., d_ff) -> (..., d_model). Dropout after the ReLU is a switch of the authors' code.
     """
 
     def __init__(self, d_model, d_ff, dropout_p=0.1, *, rng=None, dtype=np.float32):
@@ -653,7 +653,8 @@ class Transformer(Layer):
     def decode_step(self, tokens, state):
         """The newest token of each row (B,) -> logits (B, tgt_vocab_size) for the next one; state grows by a position.
 
-        The same numbers as ``forward`` on all tokens so far, but each position is computed once.
+        In eval mode these are the last logits of ``forward`` on all tokens so far under a causal mask, but each position
+        is computed once.
         """
         x = self.tgt_positional_encoding(self.tgt_embedding(np.asarray(tokens)[:, None]), start=state.length)
         for number, block in enumerate(self.decoder_layers):
