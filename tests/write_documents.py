@@ -28,7 +28,7 @@ import table3                                                                   
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results.json"
 TASKS = {"copy": ["--task", "copy"], "reverse": ["--task", "reverse"],
-         "words": ["--task", "reverse", "--data", "words.txt"]}
+         "words": ["--task", "reverse", "--data", "words.txt", "--max-steps", "2000"]}
 
 
 # ---------------------------------------------------------------------------------------------------- what is written
