@@ -401,7 +401,7 @@ class ScaledDotProductAttention(Layer):
         self.attention_weights = None
 
     def forward(self, Q, K, V, mask=None):
-        Q, K, V = np.asarray(Q), np.asarray(K), np.asarray(V)
+        Q, K, V = (x if x.dtype.kind == "f" else x.astype(self.dtype) for x in map(np.asarray, (Q, K, V)))
         if not (Q.ndim == K.ndim == V.ndim == 4 and Q.shape[:2] == K.shape[:2] == V.shape[:2]
                 and Q.shape[3] == K.shape[3] and K.shape[2] == V.shape[2]):
             raise ValueError("Q, K, V must be (batch, heads, T, d_k), (batch, heads, S, d_k), (batch, heads, S, d_v); "
