@@ -193,7 +193,7 @@ def test_the_grader_rejects_and_names_each_of_them(bug):
 def test_the_page_shows_what_was_measured():
     """All of it, in the setting of today; --measure and then no option bring it up to date."""
     stored = measure_bugs.load()
-    assert stored["bugs"].keys() == {"none", *BUGS}
+    assert stored["bugs"].keys() == {"none", *BUGS, *measure_bugs.DEEPER}
     assert (stored["setting"], stored["steps"]) == (measure_bugs.SETTING, measure_bugs.STEPS)
     assert measure_bugs.main(["--check"]) == 0
 
@@ -202,7 +202,7 @@ def test_the_measured_story():
     """What exercises/README.md tells: teacher forcing is blind to the mask, copying is blind to the scale."""
     bugs = measure_bugs.load()["bugs"]
     assert bugs["none"]["copy"] == {"teacher_forced": 1, "exact_match": 1}
-    for blind in ("causal_sees_next", "softmax_over_queries", "mask_after_softmax"):
+    for blind in ("no_causal_mask, 2 + 2 layers", "softmax_over_queries", "mask_after_softmax", "causal_sees_next"):
         assert bugs[blind]["copy"]["teacher_forced"] > 0.99 and bugs[blind]["copy"]["exact_match"] < 0.2
     assert min(bugs["no_scaling"]["copy"].values()) > 0.99
     assert all(row["named"] for name, row in bugs.items() if name != "none")
