@@ -178,6 +178,9 @@ def test_masks_have_four_axes_and_are_boolean():
     assert create_padding_mask([[3, 0]]).tolist() == [[[[False, True]]]]
     with pytest.raises(ValueError, match=r"\(4,\)"):
         create_padding_mask(SRC[0])
+    for seq_len in (0, -1, 2.5):
+        with pytest.raises(ValueError, match=f"seq_len.*{seq_len}"):
+            create_causal_mask(seq_len)
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 4), (2, 3, 4), (1, 2, 3, 4, 1), (3, 1, 1, 4), (1, 1, 4, 3), (1, 3, 3, 4),
@@ -215,6 +218,26 @@ def test_attention_inputs_that_do_not_fit_are_refused_with_their_shapes(shapes):
     with pytest.raises(ValueError) as error:
         ScaledDotProductAttention(0.0)(*[np.zeros(shape) for shape in shapes])
     assert all(str(shape) in str(error.value) for shape in shapes)
+
+
+def test_lists_are_taken_for_arrays():
+    rng = np.random.default_rng(0)
+    Q, K, mask = rng.normal(size=(2, 2, 3, 4)), rng.normal(size=(2, 2, 5, 4)), rng.random((2, 2, 3, 5)) < 0.5
+    layer = ScaledDotProductAttention(0.0)
+    np.testing.assert_array_equal(layer(Q.tolist(), K.tolist(), K.tolist(), mask.tolist()), layer(Q, K, K, mask))
+    x = rng.normal(size=(2, 3, 8))
+    layer = MultiHeadAttention(8, 2, 0.0, dtype=np.float64)
+    np.testing.assert_array_equal(layer(x.tolist(), x.tolist(), x.tolist()), layer(x, x, x))
+    model = build(Transformer, rng=0)
+    model.eval()
+    np.testing.assert_array_equal(model(SRC.tolist(), TGT.tolist()), model(SRC, TGT))
+    loss = CrossEntropyLoss()
+    assert loss([[0.0, 1.0, 2.0]], [2]) == loss(np.array([[0.0, 1.0, 2.0]]), np.array([2]))
+    assert compute_accuracy([[0.0, 1.0, 2.0]], [2]) == 1.0
+    for decode in (greedy_decode, beam_search):
+        np.testing.assert_array_equal(decode(model, SRC.tolist(), 4), decode(model, SRC, 4))
+        with pytest.raises(TypeError, match="integers"):
+            decode(model, SRC.astype(float), 4)
 
 
 def test_multi_head_attention_wants_three_axes():

@@ -256,6 +256,57 @@ def test_beam_search_stops_early_only_when_no_open_answer_can_win():
     assert stopped >= 3
 
 
+def scripted_model(steps):
+    """A model that answers step n with the probabilities steps[n], {token: p}, whatever came before."""
+    model = make_model(0)
+    one_step = model.decode_step
+
+    def decode_step(tokens, state):
+        logits = np.full_like(one_step(tokens, state), np.log(1e-30))
+        for token, p in steps[state.length - 1].items():
+            logits[:, token] = np.log(p)
+        return logits
+
+    model.decode_step = decode_step
+    return model
+
+
+def test_the_search_goes_on_while_the_longest_answer_may_still_win():
+    """p = 0.6 for ending at once, 0.4 for ending after twelve tokens: -0.51 against -0.92 / (17 / 6)^0.6 = -0.49."""
+    model = scripted_model([{END: 0.6, 3: 0.4}] + [{3: 1.0}] * 10 + [{END: 1.0}])
+    assert beam_search(model, SRC[:1], 12).tolist() == [[3] * 11 + [END]]
+    assert beam_search(model, SRC[:1], 12, length_penalty=0.0).tolist() == [[END]]
+    assert beam_search(model, SRC[:1], 11).tolist() == [[END]]                                   # no room for the other
+
+
+def test_with_a_negative_length_penalty_the_next_step_is_the_best_chance():
+    """alpha = -1 multiplies by (5 + n) / 6: log 0.45 = -0.80 at once against log 0.53 * 7 / 6 = -0.74 one step later."""
+    model = scripted_model([{END: 0.45, 3: 0.53, 4: 0.02}, {END: 1.0}, {END: 1.0}, {END: 1.0}])
+    assert beam_search(model, SRC[:1], 4, length_penalty=-1.0).tolist() == [[3, END]]
+
+
+@pytest.mark.parametrize("decode", [greedy_decode, beam_search])
+def test_a_single_step_is_a_length_too(decode):
+    model = make_model(0)
+    assert decode(model, SRC, 1).shape == (4, 1)
+
+
+@pytest.mark.parametrize("decode", [greedy_decode, beam_search])
+def test_decoding_that_is_broken_off_leaves_nothing_behind(decode):
+    model = make_model(0)
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    model.decoder_layers[0].feed_forward.forward = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        decode(model, SRC, 5)
+    assert all(layer.training for layer in model.layers())
+    for layer in model.layers():
+        with pytest.raises(RuntimeError):
+            layer.backward(np.zeros((4, 1, 16)))
+
+
 def test_a_beam_wider_than_the_vocabulary_works():
     model = make_model(2)
     found = beam_search(model, SRC, 4, beam_size=50)

@@ -210,7 +210,7 @@ def test_a_kept_attention_weight_is_scaled_up():
 def test_softmax_is_over_the_keys():
     close(softmax(np.array([[1.0, 2], [3, 4]])), [[0.268941, 0.731059]] * 2)
     close(softmax(np.array([[1.0, 2], [3, 4]]), axis=0), [[.119203, .119203], [.880797, .880797]])
-    close(softmax(np.array([[1, 2], [3, 4]])), [[0.268941, 0.731059]] * 2)                     # whole numbers
+    close(softmax([[1, 2], [3, 4]]), [[0.268941, 0.731059]] * 2)                               # a list of whole numbers
     rng = np.random.default_rng(0)
     for shape in ((3, 5), (2, 3, 5), (2, 4, 3, 5)):
         weights = softmax(rng.normal(size=shape))
