@@ -37,6 +37,8 @@ QUOTED = {
     "1000": "held-out sequences", "0.5": "an exponent", "63.0": "table3.py, million",
     "214.2": "table3.py, million", "10000": "train_minimal.MAX_STEPS, and the base of the positions",
     "0.91": "0.9 + 0.1 / 12: what label smoothing asks for at 12 tokens",
+    "6000": "train_minimal.py --warmup", "0.54": "cos(1/1.0027)", "25.7": "BLEU, learned positions: table 3 E",
+    "92.6": "newest weights, copy, one seed", "97.8": "newest weights, reverse, one seed",
     "1.4": "a loss near the least possible one", "3072": "6 * 512",
 }
 
@@ -44,6 +46,7 @@ FOREIGN_NAMES = {
     "nn.MultiheadAttention": "PyTorch", "F.scaled_dot_product_attention": "PyTorch", "nn.Embedding": "PyTorch",
     "torch.nn.Transformer": "PyTorch", "ada_exercise_02.py": "a student's file, for example",
     "pydoc_data.topics": "the standard library",
+    "transformer_base_v1": "the authors' code", "transformer_base_v2": "the authors' code",
 }
 
 EQUATIONS = [                                            # as the pages show them, with their place in the paper

@@ -56,6 +56,7 @@ def commands(body):
     return [line.strip() for line in body.replace("\\\n", " ").splitlines() if line.strip() and line[0] != "#"]
 
 
+JUPYTER = re.compile(r"(?:\.venv/bin/)?jupyter lab (\S+\.ipynb)")
 COMMAND = re.compile(r"""(?:\.venv/bin/)?python3?\ (?:
     -m\ pip\ install\ -q\ -e\ "\.\[(?P<extra>\w+)\]"
     | -c\ "(?P<code>.*)"(?:\ >.*)?
@@ -63,7 +64,9 @@ COMMAND = re.compile(r"""(?:\.venv/bin/)?python3?\ (?:
 
 
 def command_exists(line):
-    """A command of Python: its extra is declared, its code compiles, or its file and each option exist."""
+    """A command of Python: its extra is declared, its code compiles, or its file and each option exist. Or Jupyter's."""
+    if opened := JUPYTER.fullmatch(line):
+        return (ROOT / opened[1]).exists()
     words = COMMAND.fullmatch(line)
     if not words:
         return False
