@@ -212,8 +212,8 @@ def draw(got, want, index, limit=6):
 
     left = ["".join(cell(a, a) for a in line) for line in want]
     right = ["".join(cell(b, a) for a, b in zip(*pair)) for pair in zip(want, got)]
-    place = f" [{', '.join(map(str, front))}, rows from {window[-2].start}, columns from {window[-1].start}]"
-    title = f"{'expected':<{len(left[0])}}   came{place}"
+    place = ", ".join([*map(str, front), f"rows from {window[-2].start}", f"columns from {window[-1].start}"])
+    title = f"{'expected':<{len(left[0])}}   came [{place}]"
     return "\n".join([title, *(f"{a} | {b}" for a, b in zip(left, right))])
 
 

@@ -22,8 +22,8 @@ HINTS = {
     "MultiHeadAttention.split_heads": (
         "In a row of d_model numbers, which ones belong to head 0? Which axes does x have after you cut that row into"
         " h pieces?",
-        "reshape never moves a number, it can only cut the last axis in two: (B, T, h, d_k). A transpose then brings "
-        "the heads in front of the positions.",
+        "reshape moves no number: use it only to cut the last axis in two, (B, T, h, d_k). A transpose then brings the "
+        "heads in front of the positions.",
         "x = x.reshape(B, T, self.n_heads, self.d_k)"),
     "MultiHeadAttention.merge_heads": (
         "What were the two steps of split_heads, and in which order do you undo them?",

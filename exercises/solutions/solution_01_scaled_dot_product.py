@@ -47,7 +47,7 @@ class ScaledDotProductAttention(Layer):
             mask = check_mask(mask, (*Q.shape[:3], K.shape[2]))
         # begin: scores, scale, mask, softmax, weighted mean
         # The dot product of two random vectors of width d_k has variance d_k. The root brings the scores back to
-        # variance 1, where softmax is not yet flat and its gradient not yet 0.
+        # variance 1, where softmax is not saturated and its gradient not near 0.
         scores = Q @ K.swapaxes(-1, -2) / math.sqrt(Q.shape[-1])                                # (B, h, T, S)
         if mask is not None:
             # Before softmax, so that the visible keys share the whole weight. Hidden afterwards, they would not.
