@@ -135,6 +135,10 @@ def test_the_learners_objects_hold_the_arrays_of_the_model(tmp_path):
         for name in layer._weights:
             assert getattr(layer.seat.mine, name) is getattr(layer, name)
             assert getattr(layer.seat.mine, "d" + name) is getattr(layer, "d" + name)
+    for switch, training in ((yours.eval, False), (yours.train, True)):
+        switch()
+        yours(SRC, TGT, *MASKS)
+        assert {layer.seat.mine.training for layer in seats} == {training}
 
 
 # ------------------------------------------------------------------------------------------------- wrong answers
@@ -183,6 +187,18 @@ def test_a_borrowed_backward_is_the_librarys_on_the_same_arrays(tmp_path):
     np.testing.assert_allclose(layer.dgamma, right.dgamma)
 
 
+def test_the_lent_backward_of_a_wrong_block_is_that_of_the_right_block(tmp_path):
+    """The layers inside are the learner's too: what they computed for the wrong block must not answer for the right."""
+    change = (4, "return self.norm2(x, self.feed_forward(x))", "return self.norm2(x, self.feed_forward(2 * x))")
+    yours, library = model(), model()
+    install(yours, write_exercises(tmp_path, forwards, [change]))
+    x, dout = np.random.default_rng(0).normal(size=(2, 3, 5, 8))
+    wrong, right = (each.encoder_layers[0](x, MASKS[0]) for each in (yours, library))
+    assert np.abs(wrong - right).max() > 1e-3
+    ours, theirs = (each.encoder_layers[0].backward(dout) for each in (yours, library))
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
 def test_arrays_changed_in_place_do_not_reach_the_library(tmp_path, capsys):
     """The learner's attention changes Q, their block what attention returned: the library runs on what was there."""
     changes = [(1, "scores = Q @ K.swapaxes(-1, -2) / math.sqrt(Q.shape[-1])",
@@ -223,6 +239,12 @@ def test_the_learners_masks_are_used_in_training(tmp_path):
     yours = model()
     install(yours, write_exercises(tmp_path, lambda number, name: name == "create_causal_mask", [change]))
     assert_same_step(one_step(yours), one_step(inject(model(), "no_causal_mask")[0]))
+
+    change = (5, "return (tokens == pad_token)", "return (tokens == 5)")
+    yours, library = model(), model()
+    install(yours, write_exercises(tmp_path, lambda number, name: name == "create_padding_mask", [change]))
+    five = create_padding_mask(SRC, 5), create_padding_mask(TGT, 5) | create_causal_mask(4)
+    np.testing.assert_array_equal(yours(SRC, TGT, *MASKS), library(SRC, TGT, *five))
 
 
 def test_another_style_is_as_good(tmp_path, capsys):
