@@ -48,7 +48,8 @@ mistake("softmax_overflows", 1, "softmax does not take the largest score away be
         "planted", [(SOFTMAX, "np.exp(x - peak)", "np.exp(x)"), DIVIDE])
 mistake("softmax_wrong_axis", 1, "softmax sums along the wrong axis",
         "The shares of one query over its keys must sum to 1: that is the axis asked for, by default the last.",
-        "FudanNLP/fastNLP#254; zyy-2001/DisKT#6", [(SOFTMAX, None, "axis = 0")], [(SOFTMAX, None, "axis = -2")])
+        "FudanNLP/fastNLP#254; zyy-2001/DisKT#6", [(SOFTMAX, None, "axis = 0")], [(SOFTMAX, None, "axis = -2")],
+        [(SOFTMAX, "np.maximum(row_sum(e), 1)", "e.sum(axis=0, keepdims=True)")])
 mistake("softmax_axis_ignored", 1, "softmax always works along the last axis, whatever axis it is asked for",
         "axis is an argument so that the same function serves every layout.", "planted", [(SOFTMAX, None, "axis = -1")])
 mistake("softmax_over_everything", 1, "softmax divides by the sum over the whole array",
