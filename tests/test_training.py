@@ -281,6 +281,24 @@ def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit(train, tmp_path, stop,
     assert whole == broken and whole[-1]["step"] == 200
 
 
+def test_the_model_that_is_tested_is_a_running_mean_of_the_weights():
+    """6.1: snapshots every 20 steps, the mean of the first five, then a fifth for the newest; before, the weights."""
+    run = Run({**train_minimal.DEFAULTS, "d_model": 8, "n_heads": 2, "n_layers": 1, "seq_len": 5, "batch_size": 4})
+    name, snapshots = "encoder_layers.0.feed_forward.W1", []
+    for step in range(1, 141):
+        run.train_step()
+        newest = run.model.named_parameters()[name].copy()
+        if step % 20 == 0:
+            snapshots.append(newest)
+        expected = newest if step < 20 else np.mean(snapshots[:5], axis=0)
+        for snapshot in snapshots[5:]:
+            expected = expected + (snapshot - expected) / 5
+        with run.averaged() as given:
+            np.testing.assert_allclose(run.model.named_parameters()[name], expected, rtol=1e-5, atol=1e-7)
+            assert (given[name] == newest).all()
+        assert (run.model.named_parameters()[name] == newest).all()
+
+
 def test_metrics_end_with_what_the_test_set_says(train):
     status = train("--max-steps", 100, "--metrics-file", "m.jsonl", "--target-exact-match", 0)
     lines = [json.loads(line) for line in Path("m.jsonl").read_text().splitlines()]
