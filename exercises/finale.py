@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from exercises.checks import FILES
 from exercises.free_running import WholePrefix
-from implementation import (AddNorm, DecoderBlock, EncoderBlock, FeedForward, Layer, LayerNorm, MultiHeadAttention,
+from implementation import (AddNorm, DecoderBlock, EncoderBlock, FeedForward, LayerNorm, MultiHeadAttention,
                             PositionalEncoding, ScaledDotProductAttention, TokenEmbedding, Transformer,
                             create_causal_mask, create_padding_mask)
 from training_data import DataError
