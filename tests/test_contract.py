@@ -470,6 +470,16 @@ def test_decoding_keeps_nothing_for_a_backward_but_the_attention_weights():
                 layer.backward(np.ones_like(logits))
 
 
+def test_decoding_remembers_no_more_than_it_must():
+    """Room for the keys and values of past positions is doubled when it runs out."""
+    model = build(Transformer, rng=0)
+    state = model.start_decoding(model.encode(SRC))
+    for n in range(1, 10):
+        model.decode_step(np.array([3, 4]), state)
+        assert state.length == n
+        assert all(n <= heads.shape[2] <= 2 * n for block in state.past for heads in block)
+
+
 def test_the_loss_pays_one_backward_for_one_forward():
     loss = CrossEntropyLoss()
     with pytest.raises(RuntimeError, match="forward"):

@@ -322,10 +322,11 @@ def test_a_twin_of_the_whole_model_shares_every_weight_and_nothing_else(tie_embe
 
 def test_an_encode_or_decode_by_itself_leaves_nothing_for_the_whole_models_backward():
     model, (src, tgt, src_mask, tgt_mask), rng = masked_model()
-    logits = model(src, tgt, src_mask, tgt_mask)
-    model.encode(src, src_mask)
-    with pytest.raises(RuntimeError):
-        model.backward(np.ones_like(logits))
+    for part in (lambda: model.encode(src, src_mask), lambda: model.decode(tgt, np.ones((B, S, D)), tgt_mask, src_mask)):
+        logits = model(src, tgt, src_mask, tgt_mask)
+        part()
+        with pytest.raises(RuntimeError):
+            model.backward(np.ones_like(logits))
 
 
 # ---------------------------------------------------------------------------------------- what belongs to the caller
