@@ -177,6 +177,20 @@ def test_adam_is_the_algorithm_of_kingma_and_ba(rng, kind, shapes, options):
     assert adam.steps == 5
 
 
+def test_adam_works_in_blocks_that_are_full_but_not_too_large(rng, monkeypatch):
+    """3 + 10 share a block; 169 is cut into 64, 64 and 41, whose rest takes in the 7; and so on."""
+    sizes, sqrt = [], np.sqrt
+
+    def recording(x, **options):
+        sizes.append(x.size)
+        return sqrt(x, **options)
+
+    adam = SmallBlocks(Weights(rng, SHAPES))
+    monkeypatch.setattr(np, "sqrt", recording)
+    adam.step(0.1)
+    assert sizes == [13, 64, 64, 48, 64, 1, 64, 64, 64, 8]
+
+
 def test_the_first_step_has_the_length_of_the_rate_whatever_the_gradient(rng):
     """Both moments are corrected for starting at zero; eps is added to the corrected root."""
     model = Weights(rng, [(4,)])
