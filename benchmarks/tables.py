@@ -84,7 +84,7 @@ def learning_text(rows):
                "its ms a step"], body),
         "Until five validations in a row, 100 steps apart, are without a mistake, with the defaults of "
         "`train_minimal.py`; the time of the validations does not count. Both sides start from the same weights and "
-        "see the same batches with the same loss; their dropout differs."])
+        "see the same batches with the same loss."])
 
 
 def decoding_text(rows):
