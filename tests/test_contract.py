@@ -225,6 +225,9 @@ def test_lists_are_taken_for_arrays():
     Q, K, mask = rng.normal(size=(2, 2, 3, 4)), rng.normal(size=(2, 2, 5, 4)), rng.random((2, 2, 3, 5)) < 0.5
     layer = ScaledDotProductAttention(0.0)
     np.testing.assert_array_equal(layer(Q.tolist(), K.tolist(), K.tolist(), mask.tolist()), layer(Q, K, K, mask))
+    Q, K = rng.integers(-2, 3, Q.shape), rng.integers(-2, 3, K.shape)                               # whole numbers, too
+    layer = ScaledDotProductAttention(0.0, dtype=np.float64)
+    np.testing.assert_array_equal(layer(Q, K, K, mask), layer(Q.astype(float), K.astype(float), K.astype(float), mask))
     x = rng.normal(size=(2, 3, 8))
     layer = MultiHeadAttention(8, 2, 0.0, dtype=np.float64)
     np.testing.assert_array_equal(layer(x.tolist(), x.tolist(), x.tolist()), layer(x, x, x))

@@ -307,6 +307,8 @@ def test_a_checkpoint_gives_back_what_was_saved(tmp_path, tie_embeddings, dtype)
     assert (loaded.step, loaded.vocabulary, loaded.settings["task"]) == (3, "abcd", "copy")
     assert loaded.history == [{"step": 3}]
     assert not any(layer.training for layer in loaded.model.layers())
+    assert loaded.model.encoder_layers[0].norm1.dropout.p == 0.2 and len(loaded.model.positional_encoding.pe) == 8
+    assert loaded.model.config == model.config
     assert loaded.model.num_parameters() == model.num_parameters()
     for name, weight in model.named_parameters().items():
         again = loaded.model.named_parameters()[name]
