@@ -178,17 +178,17 @@ def test_adam_is_the_algorithm_of_kingma_and_ba(rng, kind, shapes, options):
 
 
 def test_adam_works_in_blocks_that_are_full_but_not_too_large(rng, monkeypatch):
-    """3 + 10 share a block; 169 is cut into 64, 64 and 41, whose rest takes in the 7; and so on."""
+    """3 + 61 fill a block; 30 + 30 leave no room for 10; 100 is cut into 64 and 36, and the 7 joins its rest."""
     sizes, sqrt = [], np.sqrt
 
     def recording(x, **options):
         sizes.append(x.size)
         return sqrt(x, **options)
 
-    adam = SmallBlocks(Weights(rng, SHAPES))
+    adam = SmallBlocks(Weights(rng, [(3,), (61,), (30,), (30,), (2, 5), (8, 8), (100,), (7,), (130,)]))
     monkeypatch.setattr(np, "sqrt", recording)
     adam.step(0.1)
-    assert sizes == [13, 64, 64, 48, 64, 1, 64, 64, 64, 8]
+    assert sizes == [64, 60, 10, 64, 64, 43, 64, 64, 2]
 
 
 def test_the_first_step_has_the_length_of_the_rate_whatever_the_gradient(rng):
