@@ -293,8 +293,10 @@ def test_every_picture_has_a_name_and_a_table(open_page):
 def read_table(page, name):
     """The numbers of the table behind a picture, opened as a reader would."""
     page.locator(f"details[data-key$='{name}'] summary").click()
-    rows = page.locator(f"[aria-label='Values of {name}'] tbody tr").all()
-    return [[cell.replace("\N{MINUS SIGN}", "-") for cell in row.locator("td").all_inner_texts()] for row in rows]
+    rows = page.locator(f"[aria-label='Values of {name}'] tbody tr")
+    rows.first.wait_for()                              # the table is filled once the browser says that it is open
+    return [[cell.replace("\N{MINUS SIGN}", "-") for cell in row.locator("td").all_inner_texts()]
+            for row in rows.all()]
 
 
 def test_the_numbers_on_the_page_are_those_of_numpy(open_page, checkpoints):
