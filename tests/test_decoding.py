@@ -280,7 +280,7 @@ def test_the_search_goes_on_while_the_longest_answer_may_still_win():
 
 
 def test_with_a_negative_length_penalty_the_next_step_is_the_best_chance():
-    """alpha = -1 multiplies by (5 + n) / 6: log 0.45 = -0.80 at once against log 0.53 * 7 / 6 = -0.74 one step later."""
+    """alpha = -1 multiplies by (5 + n) / 6: log 0.45 = -0.80 at once against log 0.53 * 7 / 6 = -0.74 a step later."""
     model = scripted_model([{END: 0.45, 3: 0.53, 4: 0.02}, {END: 1.0}, {END: 1.0}, {END: 1.0}])
     assert beam_search(model, SRC[:1], 4, length_penalty=-1.0).tolist() == [[3, END]]
 

@@ -322,7 +322,8 @@ def test_a_twin_of_the_whole_model_shares_every_weight_and_nothing_else(tie_embe
 
 def test_an_encode_or_decode_by_itself_leaves_nothing_for_the_whole_models_backward():
     model, (src, tgt, src_mask, tgt_mask), rng = masked_model()
-    for part in (lambda: model.encode(src, src_mask), lambda: model.decode(tgt, np.ones((B, S, D)), tgt_mask, src_mask)):
+    memory = np.ones((B, S, D))
+    for part in (lambda: model.encode(src, src_mask), lambda: model.decode(tgt, memory, tgt_mask, src_mask)):
         logits = model(src, tgt, src_mask, tgt_mask)
         part()
         with pytest.raises(RuntimeError):
