@@ -30,10 +30,11 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from matplotlib.ticker import MaxNLocator
 from tqdm import tqdm
 
-from implementation import check_mask, create_causal_mask, create_padding_mask, softmax, softmax_backward
+from implementation import (Transformer, check_mask, create_causal_mask, create_padding_mask, softmax,
+                            softmax_backward)
 from train_minimal import (END, FIRST, PAD, START, CheckpointError, CrossEntropyLoss, Parser, UsageError, eval_mode,
-                           greedy_decode, load_checkpoint, make_masks, parse_tokens, shift_target, show_tokens,
-                           token_label)
+                           greedy_decode, load_checkpoint, load_extra, make_masks, parse_tokens, shift_target,
+                           show_tokens, token_label)
 
 INK, GREY, FAINT = "#1b1d21", "#6a6f78", "#dfe2e6"
 BLUE, ORANGE = "#1f5a94", "#c4600c"                       # stay apart without red-green vision
@@ -805,15 +806,16 @@ def plot_learning_curves(history, title="Learning", *, floor=None, notes=()):
     return page.figure
 
 
-def gradient_norms(model, src, tgt, *, label_smoothing=0.0):
+def gradient_norms(model, src, tgt, *, label_smoothing=0.0, shift=shift_target):
     """The norm of the loss's gradient for each layer: a dict from dotted name to float, after one forward and backward.
 
-    src (B, S), tgt (B, T) with the start token first. The model's mode and its gradients stay as they were.
+    src (B, S), tgt (B, T) with the start token first; shift makes of tgt what the decoder reads and what it is to
+    predict. The model's mode and its gradients stay as they were.
     """
     before = {name: gradient.copy() for name, gradient in model.named_gradients().items()}
     with eval_mode(model):
         model.zero_grad()
-        tgt_in, targets = shift_target(tgt)
+        tgt_in, targets = shift(tgt)
         logits = model(src, tgt_in, *make_masks(src, tgt_in))
         loss = CrossEntropyLoss(label_smoothing=label_smoothing)
         loss(logits, targets)
@@ -1026,6 +1028,38 @@ def plot_transformer_architecture(model=None, title=None):
 # ------------------------------------------------------------------------------- one example, and the command line
 
 
+def as_trained(checkpoint):
+    """Put what a checkpoint was trained with in place of the library's layers, in its model.
+
+    Returns a line about it, or None for the library's own model, and what stands in for shift_target. ValueError when
+    what it was trained with is no longer there.
+    """
+    model, bug = checkpoint.model, checkpoint.settings.get("inject_bug")
+    if bug:
+        bugs = load_extra("bugs")
+        if bug not in bugs.BUGS:
+            raise ValueError(f"the checkpoint was trained with the mistake {bug!r}, which is not in exercises/bugs.py")
+        _, shift = bugs.inject(model, bug)
+        return f"Trained and drawn with the mistake {bug} ({bugs.BUGS[bug]})", shift or shift_target
+    if checkpoint.settings.get("with_exercises"):
+        if type(model) is Transformer:                       # once only: each time puts another layer around
+            load_extra("finale").install(model)
+        return ("Trained with the classes of exercises/, drawn with those that are written there now",
+                getattr(model, "shift_target", shift_target))
+    return None, shift_target
+
+
+def whole_pass(model, src, tgt_in):
+    """The probabilities (T, V) of one pass, and its attention: "encoder", "decoder", "cross" -> (layers, h, T, S)."""
+    with eval_mode(model):
+        probabilities = softmax(model(src, tgt_in, *make_masks(src, tgt_in)))[0]
+    layers = {"encoder": [block.self_attention for block in model.encoder_layers],
+              "decoder": [block.self_attention for block in model.decoder_layers],
+              "cross": [block.cross_attention for block in model.decoder_layers]}
+    return probabilities, {kind: np.stack([layer.get_attention_weights()[0] for layer in of_kind])
+                           for kind, of_kind in layers.items()}
+
+
 @dataclass
 class Example:
     """What a checkpoint's model does with one source: the answer, and the attention of the pass that gives it."""
@@ -1034,27 +1068,32 @@ class Example:
     src: np.ndarray                      # (1, S) the tokens and end
     tgt: np.ndarray                      # (1, T + 1) start and the model's own answer
     probabilities: np.ndarray            # (T, V) for each token of the answer
+    looks: np.ndarray                    # (T, S) where the last layer looks in the source then, the mean of its heads
     attention: dict                      # "encoder", "decoder", "cross" -> (layers, h, queries, keys)
-    masks: dict                          # the same names -> booleans, True = hidden
+    masks: dict                          # the same names and shapes -> booleans, True = hidden
+    remark: str | None = None            # when it is not the library's model: a line that says so
+    shift: object = shift_target
 
     @classmethod
     def of(cls, checkpoint, tokens):
         """Decode greedily, then run the whole pass once with that answer as the decoder's input."""
         model = checkpoint.model
+        remark, shift = as_trained(checkpoint)
         src = np.array([[*tokens, END]])
         answer = greedy_decode(model, src, src.shape[1])
         tgt = np.concatenate([[[START]], answer], axis=1)
         tgt_in, _ = shift_target(tgt)
+        probabilities, attention = whole_pass(model, src, tgt_in)
+        looks = attention["cross"][-1].mean(axis=0)
+        if remark:                       # earlier positions may see later ones: what it knew at a step is another pass
+            steps = [whole_pass(model, src, tgt_in[:, :n + 1]) for n in range(tgt_in.shape[1])]
+            probabilities = np.stack([step[-1] for step, _ in steps])
+            looks = np.stack([maps["cross"][-1].mean(axis=0)[-1] for _, maps in steps])
         source_mask, target_mask = make_masks(src, tgt_in)
-        with eval_mode(model):
-            probabilities = softmax(model(src, tgt_in, source_mask, target_mask))[0]
-        attention = {"encoder": [block.self_attention for block in model.encoder_layers],
-                     "decoder": [block.self_attention for block in model.decoder_layers],
-                     "cross": [block.cross_attention for block in model.decoder_layers]}
-        attention = {kind: np.stack([layer.get_attention_weights()[0] for layer in layers])
-                     for kind, layers in attention.items()}
-        return cls(checkpoint, src, tgt, probabilities, attention,
-                   {"encoder": source_mask, "decoder": target_mask, "cross": source_mask})
+        masks = {"encoder": source_mask, "decoder": target_mask, "cross": source_mask}
+        # A mask that the model does not keep to hides nothing: where there is weight, the weight is shown.
+        masks = {kind: mask & (attention[kind] == 0) for kind, mask in masks.items()}
+        return cls(checkpoint, src, tgt, probabilities, looks, attention, masks, remark, shift)
 
     def labels(self, tokens):
         return [token_label(int(token), self.checkpoint.vocabulary) for token in tokens]
@@ -1076,11 +1115,16 @@ class Example:
 
     @property
     def notes(self):
-        """Source and answer in one line; in a line each where a script that runs leftwards would turn the arrow."""
+        """Source and answer in one line; in a line each where a script that runs leftwards would turn the arrow. Then
+        the remark, if there is one."""
         source, answer = self.texts
-        if any(unicodedata.bidirectional(character) in ("R", "AL") for character in source + answer):
-            return [f"source: {source}", f"answer: {answer}"]
-        return [f"{source} → {answer}"]
+        leftwards = any(unicodedata.bidirectional(character) in ("R", "AL") for character in source + answer)
+        lines = [f"source: {source}", f"answer: {answer}"] if leftwards else [f"{source} → {answer}"]
+        return lines + self.remarks
+
+    @property
+    def remarks(self):
+        return [self.remark] if self.remark else []
 
 
 def shortened(text, most=44):
@@ -1115,8 +1159,7 @@ def draw_every_head(example):
 
 def draw_decoding(example):
     names = example.labels(range(example.probabilities.shape[-1]))
-    return plot_decoding(example.tgt[0, 1:], example.probabilities, example.attention["cross"][-1].mean(axis=0),
-                         example.source_labels, names,
+    return plot_decoding(example.tgt[0, 1:], example.probabilities, example.looks, example.source_labels, names,
                          notes=[*example.notes, "Left: cross-attention of the last layer, mean of its heads. "
                                                   "A frame marks the token that was written."])
 
@@ -1133,7 +1176,7 @@ def draw_entropy(example):
 def draw_gradients(example):
     checkpoint = example.checkpoint
     norms = gradient_norms(checkpoint.model, example.src, example.tgt,
-                           label_smoothing=checkpoint.settings.get("label_smoothing", 0.0))
+                           label_smoothing=checkpoint.settings.get("label_smoothing", 0.0), shift=example.shift)
     return plot_gradient_norms(norms, notes=[*example.notes, "One backward pass from the loss of that answer"])
 
 
@@ -1142,7 +1185,8 @@ def draw_learning(example):
     floor = None
     if settings.get("label_smoothing"):
         floor = smallest_loss(example.probabilities.shape[-1], settings["label_smoothing"])
-    return plot_learning_curves(example.checkpoint.history, "How this model learned", floor=floor)
+    return plot_learning_curves(example.checkpoint.history, "How this model learned", floor=floor,
+                                notes=example.remarks)
 
 
 def draw_positions(example):
@@ -1188,6 +1232,8 @@ def index_page(example, figures, kind, source):
     facts = (f"Checkpoint {source}, step {example.checkpoint.step:,}; d_model {sizes['d_model']}, {sizes['n_heads']} "
              f"heads, {sizes['n_encoder_layers']} + {sizes['n_decoder_layers']} layers, "
              f"{example.checkpoint.model.num_parameters():,} weights.")
+    if example.remark:
+        facts += f" {example.remark}. {AS_IN_THE_LIBRARY}."
     parts = []
     for name, figure in figures.items():
         file, caption = f"{name}.{kind}", escape(FIGURES[name][1])
@@ -1198,6 +1244,8 @@ def index_page(example, figures, kind, source):
     source_text, answer = (escape(text) for text in example.texts)
     return INDEX.format(source=source_text, answer=answer, facts=escape(facts), figures="\n".join(parts))
 
+
+AS_IN_THE_LIBRARY = "Figure 1, the masks and the positions are drawn as the library has them"
 
 INDEX = """<!doctype html>
 <html lang="en">
@@ -1279,6 +1327,8 @@ def run(argv):
                  else f"a figure shows at most {MOST_TOKENS}")
         raise UsageError(f"--input has {len(tokens)} tokens; {limit}")
     example = Example.of(checkpoint, tokens)
+    if example.remark:
+        print(f"{path.name}: {example.remark}. {AS_IN_THE_LIBRARY}.", file=sys.stderr)
     names = list(FIGURES) if options.figure is None else [options.figure]
     try:
         written, skipped = write_figures(example, names, options.out, options.format, path.name)

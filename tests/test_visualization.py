@@ -2,6 +2,8 @@
 
 import html
 import os
+import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -16,6 +18,7 @@ from matplotlib.patches import Rectangle
 import implementation as model_code
 import train_minimal as training
 import visualization as vis
+from exercises import bugs, finale
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = dict(training.DEFAULTS, d_model=16, n_heads=2, n_layers=2, seq_len=6)
@@ -154,6 +157,63 @@ def test_an_example_is_the_models_own_pass(example):
     np.testing.assert_array_equal(example.attention["encoder"][1],
                                   model.encoder_layers[1].self_attention.get_attention_weights()[0])
     np.testing.assert_array_equal(example.probabilities.argmax(axis=-1), example.tgt[0, 1:])
+
+
+NOT_THE_LIBRARYS = ("attention", "heads", "every-head", "decoding", "entropy", "gradients", "learning")
+
+
+@pytest.mark.parametrize("bug", bugs.BUGS)
+def test_a_model_trained_with_a_mistake_is_drawn_with_it(tmp_path, bug):
+    path = write_checkpoint(tmp_path / "bug.npz", dict(SETTINGS, inject_bug=bug))
+    example, model = (vis.Example.of(training.load_checkpoint(path), [5, 3, 9, 4]),
+                      bugs.inject(training.load_checkpoint(path).model, bug)[0])
+    src = np.array([[5, 3, 9, 4, 2]])
+    np.testing.assert_array_equal(example.tgt[:, 1:], training.greedy_decode(model, src, 5))
+    np.testing.assert_array_equal(example.probabilities.argmax(axis=-1), example.tgt[0, 1:])
+    assert f"the mistake {bug} " in example.remark and example.remark in example.notes
+    for kind, weights in example.attention.items():
+        assert not weights[example.masks[kind]].any()                   # what is hatched has no weight
+    for name in NOT_THE_LIBRARYS if bug in ("no_causal_mask", "memory_ignored") else ["gradients"]:
+        assert example.remark in texts(vis.FIGURES[name][0](example)), name
+
+
+@pytest.mark.parametrize("bug, hidden", [("no_causal_mask", 0), ("causal_sees_next", 6), ("no_positions", 10)])
+def test_a_mask_that_the_model_does_not_keep_to_is_not_drawn(tmp_path, monkeypatch, bug, hidden):
+    monkeypatch.setattr(vis, "greedy_decode", lambda *_: np.array([[4, 9, 3, 5, 2]]))
+    path = write_checkpoint(tmp_path / "bug.npz", dict(SETTINGS, inject_bug=bug))
+    example = vis.Example.of(training.load_checkpoint(path), [5, 3, 9, 4])
+    assert (example.masks["decoder"].sum(axis=(-1, -2)) == hidden).all()
+
+
+def test_gradients_are_those_of_the_target_that_it_was_trained_on(tmp_path):
+    path = write_checkpoint(tmp_path / "bug.npz", dict(SETTINGS, inject_bug="target_not_shifted"))
+    checkpoint = training.load_checkpoint(path)
+    example = vis.Example.of(checkpoint, [5, 3, 9, 4])
+    shifts = [None, bugs.SHIFTS["target_not_shifted"]]
+    right, wrong = (vis.gradient_norms(checkpoint.model, example.src, example.tgt, label_smoothing=0.1,
+                                       **({"shift": shift} if shift else {})) for shift in shifts)
+    shown = np.concatenate([line.get_xdata() for ax in vis.draw_gradients(example).axes for line in ax.lines])
+    np.testing.assert_allclose(np.sort(shown), np.sort(list(wrong.values())))
+    assert right["output_projection"] != pytest.approx(wrong["output_projection"])
+
+
+def test_a_model_trained_with_own_classes_is_drawn_with_them(tmp_path, monkeypatch):
+    path = write_checkpoint(tmp_path / "own.npz", dict(SETTINGS, with_exercises=True))
+    library = vis.Example.of(training.load_checkpoint(write_checkpoint(tmp_path / "library.npz")), [5, 3, 9])
+    solution = (ROOT / "exercises" / "solutions" / "solution_01_scaled_dot_product.py").read_text(encoding="utf-8")
+    (tmp_path / "exercises").mkdir()
+    for path_of_stub in (ROOT / "exercises").glob("exercise_*.py"):
+        shutil.copy(path_of_stub, tmp_path / "exercises")
+    monkeypatch.setattr(finale, "EXERCISES", tmp_path / "exercises")
+    wrong, n = re.subn(r"math\.sqrt\((\w[\w.\[\]-]*)\)", r"\1", solution)
+    assert n
+    for code, same in ((solution, True), (wrong, False)):
+        (tmp_path / "exercises" / "exercise_01_scaled_dot_product.py").write_text(code, encoding="utf-8")
+        checkpoint = training.load_checkpoint(path)
+        for _ in range(2):                                              # a second example of the same checkpoint
+            example = vis.Example.of(checkpoint, [5, 3, 9])
+            difference = np.abs(example.attention["encoder"][0] - library.attention["encoder"][0]).max()
+            assert (difference < 1e-6) == same and "exercises/" in example.remark
 
 
 def test_decoding_shows_the_candidates_of_each_step_best_first():
@@ -488,6 +548,17 @@ def test_all_figures_and_an_index_page(capsys, tmp_path, checkpoint, kind):
         assert run(capsys, "--checkpoint", checkpoint, "--input", "5 3 9", "--out", tmp_path, "--format", kind)[0] == 0
         for path in out.iterdir():
             assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
+
+
+def test_a_model_that_is_not_the_librarys_is_one_line_and_in_the_index(capsys, tmp_path):
+    path = write_checkpoint(tmp_path / "bug.npz", dict(SETTINGS, inject_bug="scale_d_k"))
+    status, _, err = run(capsys, "--checkpoint", path, "--figure", "masks", "--out", tmp_path)
+    assert status == 0 and err.count("\n") == 1
+    assert err.startswith("bug.npz: Trained and drawn with the mistake scale_d_k (the scores are divided by d_k")
+    example = vis.Example.of(training.load_checkpoint(path), [5, 3, 9])
+    assert html.escape(f"{example.remark}. {vis.AS_IN_THE_LIBRARY}.") in vis.index_page(example, {}, "png", "bug.npz")
+    write_checkpoint(path, dict(SETTINGS, inject_bug="unheard_of"))
+    assert "'unheard_of', which is not in exercises/bugs.py" in refused(capsys, "--checkpoint", path)
 
 
 def test_one_figure_alone(capsys, tmp_path, checkpoint):
