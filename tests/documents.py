@@ -7,6 +7,7 @@ import ast
 import contextlib
 import functools
 import io
+import json
 import re
 import sys
 from pathlib import Path
@@ -16,9 +17,12 @@ from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md", "paper_notes.md", "CHEATSHEET.md", "exercises/README.md")
+DOCUMENTS = ("README.md", "paper_notes.md", "CHEATSHEET.md", "exercises/README.md", "visualizations/README.md",
+             "tests/mutation_report.md")
 
 FENCE = re.compile(r"^( *)(`{3,})(\S*)[^\n]*\n(.*?)^\1\2[ ]*$", re.M | re.S)
+TEXTS = (*DOCUMENTS[:-1], "notebook.text.py")            # what people have written
+LEDGER = ROOT / "tests" / "prose_numbers.json"
 GENERATED = re.compile(r"(<!-- (?P<name>[\w-]+): begin -->\n)(?P<body>.*?)(?=<!-- (?P=name): end -->)", re.S)
 
 
@@ -34,6 +38,29 @@ def fences(text):
 def generated_parts(text):
     """Name and body of every part that a script writes between its begin and end marks."""
     return {match["name"]: match["body"] for match in GENERATED.finditer(text)}
+
+
+NUMBERS = re.compile(r"\d+(?:[.,]\d+)*|[²³]|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|hundred|thousand|"
+                     r"million|half|third|quarter|twice)\b", re.I)
+
+
+def prose_numbers(text):
+    """Section -> the numbers of its prose in their order, words and those of formulas among them."""
+    if text.startswith("# ---\n"):                       # a notebook's text form: its Markdown cells
+        text = "\n".join(re.sub(r"^# ?", "", cell.partition("\n")[2], flags=re.M)
+                         for cell in text.split("# %%") if cell.startswith(" [markdown]"))
+    for left_out in (r"<!-- ([\w-]+): begin -->.*?<!-- \1: end -->", FENCE.pattern, r"\]\([^)]*\)"):
+        text = re.sub(left_out, " ", text, flags=re.M | re.S)
+    found = {}
+    for section in re.split(r"^(?=#)", text, flags=re.M):
+        numbers = NUMBERS.findall(section)
+        if numbers:
+            found.setdefault(section.partition("\n")[0].strip("# "), []).extend(numbers)
+    return {heading: " ".join(numbers) for heading, numbers in found.items()}
+
+
+def checked_numbers(path):
+    return json.loads(LEDGER.read_text(encoding="utf-8"))[path]
 
 
 def parse_blocks(document):

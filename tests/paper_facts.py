@@ -15,7 +15,7 @@ QUOTED = {
     "7.7": "operations of the ConvS2S ensemble: table 2", "3.3": "operations, base: table 2",
     "2.3": "operations, big: table 2", "9.5": "TFLOPS of a P100: footnote 5",
     # 3 and 5
-    "512": "d_model: 3.1", "2048": "d_ff: 3.3", "1024": "d_model, big: table 3", "4096": "d_ff, big: table 3",
+    "512": "d_model: 3.1", "2048": "d_ff: 3.3", "1024": "d_model, big: table 3",
     "4.5": "million sentence pairs: 5.1", "37000": "vocabulary: 5.1", "32000": "word pieces, EN-FR: 5.1",
     "25000": "tokens in a batch: 5.1", "3.5": "days, big: 5.2", "0.4": "seconds a step, base: 5.2",
     "1.0": "seconds a step, big: 5.2", "100000": "steps, base: 5.2", "300000": "steps, big: 5.2",
@@ -40,6 +40,15 @@ QUOTED = {
     "6000": "train_minimal.py --warmup", "0.54": "cos(1/1.0027)", "25.7": "BLEU, learned positions: table 3 E",
     "92.6": "newest weights, copy, one seed", "97.8": "newest weights, reverse, one seed",
     "1.4": "a loss near the least possible one", "3072": "6 * 512",
+    # of two digits, or an exponent
+    "12": "hours, base: 5.2; token ids of a task", "36": "million sentence pairs, EN-FR: 5.1",
+    "21": "beam for parsing: 6.3", "50": "longer output: 6.1; tokens in an example", "20": "checkpoints, big: 6.1",
+    "17": "million sentences, semi-supervised: 6.3", "23": "GPT-3: 3.14e23 operations", "19": "table 2, 1e19",
+    "65": "million weights, base: table 3", "255": "the last i of d_model 512", "1e-5": "LayerNorm.eps",
+    "1e-6": "eps of the authors' layer norm", "1e9": "a finite mask", "15": "minutes", "45": "minutes; a token id",
+    "91": "percent: 0.9 + 0.1 / 12", "11": "a token of the picture", "90.8": "percent: 0.9 + 0.1 / 12",
+    "24": "maps: 2 * 4 and 2 * 4 * 2", "32": "d_model of the committed checkpoints", "10": "submission.TIME_LIMIT",
+    "100": "float32 below a hundredth of the tolerance", "1e-4": "reference.TOLERANCE",
 }
 
 FOREIGN_NAMES = {
@@ -81,4 +90,42 @@ EQUATIONS = [                                            # as the pages show the
     r"\text{score}(y) = \frac{\log p(y)}{((5 + n)/6)^{\alpha}}",
     # 6.2: our count
     r"V d + N (4 d^2 + 2 d d_{ff} + d_{ff} + 5 d) + N (8 d^2 + 2 d d_{ff} + d_{ff} + 7 d)",
+]
+
+FORMULAS = [                                             # above the blocks of the cheat sheet, which compute them
+    "**Softmax.** y = exp(x) / Σ exp(x), so dx = y (dy − Σ dy y). No Jacobian needed.",
+    "**A product.** y = x W + b, so dx = dy W<sup>T</sup>, dW = x<sup>T</sup> dy, db = Σ dy.",
+    "**Attention** (eq. 1). A = softmax(S), S = Q K<sup>T</sup> / √d_k + mask, out = A V. Then dV = "
+    "A<sup>T</sup> dout, dA = dout V<sup>T</sup>, dS = A (dA − Σ dA A), dQ = dS K / √d_k, dK = dS<sup>T</sup> "
+    "Q / √d_k. The mask needs no line in the gradient: where A is 0, so is dS.",
+    "**Multi-head attention.** head<sub>i</sub> = Attention(x W_Q<sub>i</sub>, m W_K<sub>i</sub>, m "
+    "W_V<sub>i</sub>), out = Concat(heads) W_O. The gradient passes four products and an attention. In "
+    "self-attention x is query, key and value: its gradient is the sum of the three.",
+    "**Feed-forward** (eq. 2). out = H W2 + b2, H = max(0, x W1 + b1). The gradient passes where the ReLU was "
+    "positive: dH = dout W2<sup>T</sup> where H > 0, else 0; dx = dH W1<sup>T</sup>.",
+    "**Layer norm.** x̂ = (x − mean) r, r = 1 / √(var + eps), out = γ x̂ + β, with the biased variance. Three "
+    "paths lead from x to x̂: direct, mean, variance. With d = γ dout, dx = r (d − mean(d) − x̂ mean(d x̂)); "
+    "dγ = Σ x̂ dout, dβ = Σ dout.",
+    "**Add & Norm.** out = LayerNorm(x + Dropout(sublayer)). The sum hands its gradient to both.",
+    "**Dropout.** out = m x / (1 − p), dx = m dout / (1 − p) with the same m: 1 with probability 1 − p, else "
+    "0. Off when decoding.",
+    "**Embedding** (3.4). x = √d E[token], so dE[token] is the sum of √d dx over all places where the token "
+    "stands.",
+    "**Positions** (3.5). PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(the same). Added, so the "
+    "gradient passes unchanged.",
+    "**Loss** (5.4). q = (1 − eps) on the target + eps/V on each; loss = −Σ q log p, p = softmax(logits), "
+    "mean over the N scored positions. dlogits = (p − q) / N.",
+    "**Adam** (5.3). m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g², and w loses rate · (m / (1 − "
+    "β₁<sup>t</sup>)) / (√(v / (1 − β₂<sup>t</sup>)) + ε). β₁ 0.9, β₂ 0.98, ε 1e-9.",
+    "**Learning rate** (eq. 3). rate = d_model<sup>−0.5</sup> · min(step<sup>−0.5</sup>, step · "
+    "warmup<sup>−1.5</sup>).",
+    "**Beam search** (6.1). score = log p / ((5 + n) / 6)^α, n tokens with the end; beam 4, α 0.6. Average "
+    "the last 5 checkpoints (base) or 20 (big).",
+]
+
+TABLE_1 = [                                              # work, steps in a row, longest path; without spaces
+    ["O(n²·d)", "O(1)", "O(1)"],
+    ["O(n·d²)", "O(n)", "O(n)"],
+    ["O(k·n·d²)", "O(1)", "O(log<sub>k</sub>n)"],
+    ["O(r·n·d)", "O(1)", "O(n/r)"],
 ]

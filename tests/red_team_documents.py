@@ -4,7 +4,7 @@
     python tests/red_team_documents.py --edits 200 --seed 7
 
 Each edit runs that document's blocks again, from the edited one on, and the checks that every number of the prose has a
-source and every equation is a known one. Edits are drawn from code, outputs, prose and equations alike. Free choices
+source and was checked, and every equation is a known one. Edits are drawn from code, outputs, prose and equations alike. Free choices
 are left alone, since another value is as true: seeds, sizes of layers and of random data, token ids of an example,
 tolerances; and numbers inside links and generated parts (the latter have a test of their own).
 """
@@ -27,12 +27,13 @@ import documents                                                                
 import test_documents                                                                                # noqa: E402
 from documents import ROOT                                                                           # noqa: E402
 
-PATHS = ("README.md", "paper_notes.md", "CHEATSHEET.md")
+PATHS = ("README.md", "paper_notes.md", "CHEATSHEET.md", "exercises/README.md")
 SWAPS = {" + ": " - ", " - ": " + ", " * ": " / ", " / ": " * ", " < ": " >= ", " > ": " <= ", " == ": " != ",
          " and ": " or ", "True": "False", "False": "True", "np.sin": "np.cos", "np.cos": "np.sin", "max(": "min(",
          "min(": "max(", "argmax": "argmin", " ** -": " ** ", ".sum(": ".mean(", ".mean(": ".sum(", " >> ": " << ",
          " | ": " & ", "~": "", " @ ": " * ", r"\sqrt": "", r"\sin": r"\cos", r"\cos": r"\sin", r"\max": r"\min"}
 SWAP = re.compile("|".join(map(re.escape, SWAPS)))
+SAID = {"True": "False", "hidden": "visible", "²": "³", " − ": " + ", " / ": " · ", " · ": " / "}     # in prose
 NUMBER = re.compile(r"(?<![\w.#^])\d[\d,_]*(?:\.\d+)?(?:e-?\d+)?(?![\w])")
 FREE = re.compile(r"rng=\d+|default_rng\([\d_]*\)|size=\([^)]*\)|(?:dropout_p|max_len|eps)=[\d.e-]+|"
                   r"(?:d_model|n_heads|d_ff|n_encoder_layers|n_decoder_layers)=\d+|"
@@ -68,14 +69,19 @@ def candidates(path):
             continue
         digits = re.sub(r"\D", "", match[0])
         worth = in_block or inside(match.start(), equations) or (
-            (len(digits) > 2 or "." in match[0]) and not re.fullmatch(r"(19|20)\d\d", digits)
-            and test_documents.normal(match[0]) not in test_documents.SECTIONS)
+            not re.fullmatch(r"(19|20)\d\d", digits) and test_documents.normal(match[0]) not in test_documents.SECTIONS)
         if worth:
             found.append((match.start(), match.end(), changed_number(match), "block" if in_block else "prose"))
     for match in SWAP.finditer(text):
         if (inside(match.start(), [b for b in blocks if b[2] == "python"]) or inside(match.start(), equations)) \
                 and not inside(match.start(), [*free, *generated]):
             found.append((match.start(), match.end(), SWAPS[match[0]], "operator"))
+    for match in re.finditer(r"\bTrue`? (?:means|=) hidden|^\*\*[A-Z].*?\n\n|^\| [^|\n]* \| O\(.*?$", text, re.M | re.S):
+        formula = path == "CHEATSHEET.md" and text.find("## Formulas") < match.start() < text.find("## Shapes")
+        for said in re.finditer("|".join(SAID), match[0]) if formula or match[0][0] != "*" else ():
+            place = match.start() + said.start()
+            if not inside(place, [*blocks, *generated]):
+                found.append((place, place + len(said[0]), SAID[said[0]], "prose"))
     return [edit for edit in found if not is_inside_a_bash_block(edit, blocks)]
 
 
@@ -83,12 +89,20 @@ def is_inside_a_bash_block(edit, blocks):
     return any(start <= edit[0] < end and language == "bash" for start, end, language in blocks)
 
 
-def noticed_without_running(text):
+def noticed_without_running(path, text):
     """What notices the edited text before any block runs: a number, an equation, the grammar; else None."""
+    if documents.prose_numbers(text) != documents.checked_numbers(path):
+        return "a number that nobody has checked"
     if test_documents.documents_without_source(text):
         return "a number without a source"
     if set(test_documents.equations(text)) - set(test_documents.paper_facts.EQUATIONS):
         return "an unknown equation"
+    if test_documents.formulas(text) not in ([], test_documents.paper_facts.FORMULAS):
+        return "an unknown formula"
+    if test_documents.table_1(text) not in (None, test_documents.paper_facts.TABLE_1):
+        return "another table 1"
+    if test_documents.polarities(text) - {("True", "hidden")}:
+        return "the other polarity"
     try:
         for language, body in documents.fences(text):
             if language == "python":
@@ -134,13 +148,15 @@ def results(path, edits):
         while waiting and waiting[0][0] < end:
             start, stop, replacement, _ = edit = waiting.pop(0)
             edited = text[:start] + replacement + text[stop:]
-            by = noticed_without_running(edited)
+            by = noticed_without_running(path, edited)
             if by is None:
                 by = in_a_child(noticed_by_blocks, path, edited, number, document.namespace)
             print(".x"[by is None], end="", flush=True, file=sys.stderr)
             yield edit, by
         with contextlib.chdir(ROOT):
             example.evaluate()
+    for start, stop, replacement, _ in waiting:          # a page without blocks
+        yield (start, stop, replacement, _), noticed_without_running(path, text[:start] + replacement + text[stop:])
 
 
 def attack(edits, seed):
@@ -148,7 +164,7 @@ def attack(edits, seed):
     rng, rows = np.random.default_rng(seed), []
     for path in PATHS:
         text, pool = documents.read(path), candidates(path)
-        size = min(len(pool), max(2, edits * (1 if path == "README.md" else 4) // 9))
+        size = min(len(pool), max(2, edits * (4 if path in ("paper_notes.md", "CHEATSHEET.md") else 1) // 10))
         chosen = [pool[i] for i in rng.choice(len(pool), size, replace=False)]
         for (start, end, replacement, kind), by in results(path, chosen):
             line = text[text.rfind("\n", 0, start) + 1:text.find("\n", end)].strip()[:100]

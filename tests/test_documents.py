@@ -3,6 +3,7 @@
 import ast
 import io
 import re
+import subprocess
 import tokenize
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 import documents
 import implementation
 import paper_facts
+import train_minimal
 import write_documents
-from documents import DOCUMENTS, ROOT
+from documents import DOCUMENTS, ROOT, TEXTS
 
 PROSE_OF = re.compile(r"```.*?```|<!--.*?-->|\$\$.*?\$\$|\]\([^)]*\)|<[^>]*>", re.S)
 
@@ -27,6 +29,13 @@ NOT_OURS = {                                             # functions of a page t
 
 
 # ----------------------------------------------------------------------------------------------------------- blocks
+
+
+def test_no_markdown_file_is_forgotten():
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone, so nothing tells the project's files from others")
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert set(listed.stdout.split()) == set(DOCUMENTS)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
@@ -119,7 +128,7 @@ def inline_code(text):
     return re.findall(r"(?<!`)`([^`\n]+)`(?!`)", re.sub(r"```.*?```", "", text, flags=re.S))
 
 
-@pytest.mark.parametrize("path", DOCUMENTS)
+@pytest.mark.parametrize("path", TEXTS)
 def test_every_file_symbol_and_test_that_a_text_names_exists(path, known_names):
     text, missing = documents.read(path), []
     own_names = set().union(*map(documents.names_in, documents.blocks(path)))
@@ -151,11 +160,11 @@ def anchors(text):
     return {slug if not slugs[:i].count(slug) else f"{slug}-{slugs[:i].count(slug)}" for i, slug in enumerate(slugs)}
 
 
-@pytest.mark.parametrize("path", DOCUMENTS)
+@pytest.mark.parametrize("path", TEXTS)
 def test_every_link_and_picture_leads_somewhere(path):
     text = documents.read(path)
     targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"""(?:src|srcset|href)=["']([^"'\s]+)["']""", text)
-    assert targets or path == "exercises/README.md"
+    assert targets
     for target in targets:
         if re.match(r"[a-z]+:", target):
             assert target.startswith("https://"), target
@@ -175,25 +184,32 @@ def test_the_generated_parts_are_what_their_script_writes(path):
     assert write_documents.rewritten(path) == documents.read(path), "run: python tests/write_documents.py"
 
 
-@pytest.mark.parametrize("path", ("README.md", "paper_notes.md", "CHEATSHEET.md"))
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path != "tests/mutation_report.md"])
 def test_every_number_of_the_prose_has_a_source(path):
-    """A decimal, or a number of three digits or more, stands in a block of its page or in paper_facts.QUOTED."""
+    """A decimal, or a number of two digits or more, stands in a block of its page or in paper_facts.QUOTED."""
     unknown = documents_without_source(documents.read(path))
     assert not unknown, f"neither in a block nor quoted: {unknown}"
 
 
+@pytest.mark.parametrize("path", TEXTS)
+def test_the_numbers_of_the_prose_are_those_that_were_checked(path):
+    """A number that no block prints cannot be computed here: each was held against its source once and is listed."""
+    assert documents.prose_numbers(documents.read(path)) == documents.checked_numbers(path), \
+        "where the new number is right: python tests/write_documents.py --numbers"
+
+
 def documents_without_source(text):
-    prose = documents.GENERATED.sub(r"\1", text)
+    prose = re.sub(r"<!-- ([\w-]+): begin -->.*?<!-- \1: end -->", " ", text, flags=re.S)
     shown = " ".join(body for _, body in documents.fences(prose))
     known = {normal(number) for number in NUMBER.findall(shown)} | set(paper_facts.QUOTED)
     prose = PROSE_OF.sub(" ", prose)
     return sorted({number for number in map(normal, NUMBER.findall(prose))
-                   if (len(re.sub(r"\D", "", number)) > 2 or "." in number)
+                   if len(re.sub(r"\D", "", number)) > 1
                    and number not in known and not re.fullmatch(r"(19|20)\d\d", number)})
 
 
 SECTIONS = {number for number, what in paper_facts.QUOTED.items() if what == "a section"}
-NUMBER = re.compile(r"(?<![\w.])\d[\d,_]*(?:\.\d+)*(?![\w])")
+NUMBER = re.compile(r"(?<![\w.])\d[\d,_]*(?:\.\d+)*(?:e-?\d+)?(?![\w])")
 
 
 def normal(number):
@@ -207,6 +223,57 @@ def test_every_displayed_equation_is_one_of_the_checked_ones(path):
     assert set(shown) <= set(paper_facts.EQUATIONS)
     if path == "paper_notes.md":
         assert len(shown) == len(paper_facts.EQUATIONS)
+
+
+def test_the_formulas_of_the_cheat_sheet_are_the_checked_ones():
+    """They stand in words above the blocks that compute them, where no block can notice a slip."""
+    assert formulas(documents.read("CHEATSHEET.md")) == paper_facts.FORMULAS
+
+
+def formulas(text):
+    part = re.sub(r"```.*?```", "", text.partition("## Formulas and gradients")[2].partition("\n## ")[0], flags=re.S)
+    return [" ".join(paragraph.split()) for paragraph in part.split("\n\n") if paragraph.strip()]
+
+
+@pytest.mark.parametrize("path", ("paper_notes.md", "CHEATSHEET.md"))
+def test_table_1_is_that_of_the_paper(path):
+    assert table_1(documents.read(path)) == paper_facts.TABLE_1
+
+
+def table_1(text):
+    table = re.search(r"^\| layer \| work.*\n\| --- .*\n((?:\|.*\n)+)", text, re.M)
+    return [row.replace(" ", "").split("|")[2:5] for row in table[1].splitlines()] if table else None
+
+
+@pytest.mark.parametrize("path", TEXTS)
+def test_true_means_hidden_wherever_a_text_says_what_it_means(path):
+    said = polarities(documents.read(path))
+    assert said <= {("True", "hidden"), ("False", "visible")}
+    assert said or path not in ("paper_notes.md", "CHEATSHEET.md", "notebook.text.py")
+
+
+def polarities(text):
+    return set(re.findall(r"\b(True|False)`? (?:means|=) (\w+)", text))
+
+
+def test_training_leaves_the_paper_where_the_readme_says_so():
+    """Nothing is dropped by default; the warm-up is 6000 steps, more for longer sequences, and outlasts both tasks."""
+    assert train_minimal.DEFAULTS["dropout"] == 0 and train_minimal.DEFAULTS["warmup"] is None
+    assert train_minimal.default_warmup(train_minimal.DEFAULTS["seq_len"]) == 6000 < train_minimal.default_warmup(9)
+    tasks = write_documents.training_results()["tasks"]
+    assert max(tasks["copy"]["steps"], tasks["reverse"]["steps"]) < 6000
+
+
+def test_training_decodes_greedily_up_to_the_length_of_the_input(monkeypatch, capsys):
+    asked, greedy = [], train_minimal.greedy_decode
+    monkeypatch.setattr(train_minimal, "greedy_decode", lambda *given: asked.append(given[2:]) or greedy(*given))
+    monkeypatch.setattr(train_minimal, "beam_search", None)
+    checkpoint = str(ROOT / "visualizations/checkpoints/reverse.npz")
+    assert train_minimal.main(["--predict", "5 3 9", "--checkpoint", checkpoint]) == 0
+    assert capsys.readouterr().out == "5 3 9 -> 9 3 5\n" and asked == [(4,)]
+    run = train_minimal.Run({**train_minimal.DEFAULTS, "d_model": 8})
+    run.exact(run.held_out["test"][:20])
+    assert asked[1:] == [(train_minimal.DEFAULTS["seq_len"] + 1,)]
 
 
 def equations(text):

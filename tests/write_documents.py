@@ -4,6 +4,8 @@
     python tests/write_documents.py --check     exit status 1 where a text differs from what would be written
     python tests/write_documents.py --measure   first trains the tasks, measures the gradients and stores the results
     python tests/write_documents.py --notebook  runs notebook.text.py and stores it with its outputs as notebook.ipynb
+    python tests/write_documents.py --numbers   lists the numbers of all prose in tests/prose_numbers.json: look at its
+                                                diff, and at the source of each number that has changed
 
 The results stand in benchmarks/results.json under "training", with the machine, the versions and the commit.
 """
@@ -217,6 +219,11 @@ def store_notebook():
     write_file(ROOT / "notebook.ipynb", nbformat.writes(notebook) + "\n")
 
 
+def store_numbers():
+    numbers = {path: documents.prose_numbers(documents.read(path)) for path in documents.TEXTS}
+    write_file(documents.LEDGER, json.dumps(numbers, indent=1, ensure_ascii=False) + "\n")
+
+
 def write_file(path, text):
     """Beside, then renamed: a reader never finds half a file."""
     path.parent.mkdir(exist_ok=True)
@@ -230,11 +237,14 @@ def main(argv=None):
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 where something would change")
     parser.add_argument("--measure", action="store_true", help="train and measure first")
     parser.add_argument("--notebook", action="store_true", help="run the notebook and store its outputs")
+    parser.add_argument("--numbers", action="store_true", help="accept the numbers of the prose as they now are")
     arguments = parser.parse_args(argv)
     if arguments.measure:
         measure()
     if arguments.notebook:
         store_notebook()
+    if arguments.numbers:
+        store_numbers()
     stale = [path for path in PARTS if rewritten(path) != documents.read(path)]
     if arguments.check:
         for path in stale:
