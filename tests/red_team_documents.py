@@ -38,6 +38,7 @@ NUMBER = re.compile(r"(?<![\w.#^])\d[\d,_]*(?:\.\d+)?(?:e-?\d+)?(?![\w])")
 FREE = re.compile(r"rng=\d+|default_rng\([\d_]*\)|size=\([^)]*\)|(?:dropout_p|max_len|eps)=[\d.e-]+|"
                   r"(?:d_model|n_heads|d_ff|n_encoder_layers|n_decoder_layers)=\d+|"
                   r"(?:LayerNorm|AddNorm|Block|Attention|Embedding|Transformer|FeedForward|Dropout)\([\d., ]*|"
+                  r"rng\.normal\(size=\d+\) \* \[.*?\]|"
                   r"for \w+ in [\d, ]+:|order = .*|\[:, 0\]|dgamma\[\.\.\.\] = \[.*|"
                   r"< 1e-\d+|reshape\(-1|reshape\(n, -1|x\.shape\[2\], -1|argmax\(axis=-1\)|"
                   r"np\.(?:ones|zeros)\(\([^)]*\)|np\.array\(\[\[[\d, \[\]]*\]\]\)|"
