@@ -13,10 +13,12 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
 import time
+import unicodedata
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,6 +41,7 @@ RECORD = 10                      # steps between two records of the loss
 SNAPSHOT, SNAPSHOTS = 20, 5      # the model that is tested is a running mean of weights seen every 20 steps  [6.1]
 MAX_STEPS = 10_000
 SMALL_MODEL = 10_000_000         # parameters; below, one BLAS thread is fastest
+LONGEST = 5000                   # positions in a model's table
 
 DEFAULTS = dict(task="copy", data=None, seq_len=8, vocab_size=12, d_model=64, n_heads=4, n_layers=2, batch_size=128,
                 lr=None, warmup=None, dropout=0.0, label_smoothing=0.1, tie_embeddings=False, seed=42)
@@ -53,6 +56,10 @@ class UsageError(Exception):
     """Something the user can put right; the text is one line."""
 
 
+class Diverged(Exception):
+    """A loss or weights that are no longer numbers."""
+
+
 # ------------------------------------------------------------------------------------------------------ checkpoints
 
 
@@ -63,10 +70,10 @@ class CheckpointError(ValueError):
 class Checkpoint:
     """A trained model with what a run knew: model (in eval mode), optimizer or None, settings, step, vocabulary,
     history, random_state, and newest, the weights that training goes on from. ``state`` holds all that was saved
-    beside the arrays."""
+    beside the arrays, and path is where."""
 
-    def __init__(self, model, optimizer, newest, state):
-        self.model, self.optimizer, self.newest, self.state = model, optimizer, newest, state
+    def __init__(self, path, model, optimizer, newest, state):
+        self.path, self.model, self.optimizer, self.newest, self.state = path, model, optimizer, newest, state
         self.settings = {**model.config, "vocab_size": model.config["src_vocab_size"], **state.get("settings", {})}
         self.step, self.vocabulary = state.get("step", 0), state.get("vocabulary")
         self.history, self.random_state = state.get("history", []), state.get("random_state")
@@ -155,7 +162,7 @@ def load_checkpoint(path):
             fill(path, "adam_m", arrays, optimizer.m)
             fill(path, "adam_v", arrays, optimizer.v)
         model.eval()
-        return Checkpoint(model, optimizer, newest, state)
+        return Checkpoint(path, model, optimizer, newest, state)
     except CheckpointError:
         raise
     except Exception as error:                                        # a state that some other program wrote
@@ -215,7 +222,7 @@ class Run:
     """A training run: data, model, optimiser, the random state, and the step it has reached."""
 
     def __init__(self, settings, checkpoint=None):
-        self.settings, self.step, self.history = settings, 0, []
+        self.settings, self.step, self.saved, self.history = settings, 0, None, []
         self.shift_target, self.notes = shift_target, []
         if settings["data"] is None:
             self.data = RandomNumbers(settings)
@@ -248,13 +255,14 @@ class Run:
             self.continue_from(checkpoint)
 
     def continue_from(self, checkpoint):
+        check_entries(checkpoint.path, "parameters", checkpoint.newest, self.model.named_parameters())
         copy_into(self.model.named_parameters(), checkpoint.newest)
         copy_into(self.mean, checkpoint.model.named_parameters())
         copy_into(self.optimizer.m, checkpoint.optimizer.m)
         copy_into(self.optimizer.v, checkpoint.optimizer.v)
         self.optimizer.steps = checkpoint.optimizer.steps
         self.rng.bit_generator.state = checkpoint.random_state
-        self.step, self.history = checkpoint.step, checkpoint.history
+        self.step, self.saved, self.history = checkpoint.step, checkpoint.step, checkpoint.history
 
     def update_mean(self):
         """A snapshot enters the mean: with equal weight while there are up to five, then with a fifth.  [6.1]
@@ -278,7 +286,14 @@ class Run:
         finally:
             copy_into(weights, newest)
 
+    def check(self, *arrays):
+        """Diverged where one of the arrays holds anything but numbers."""
+        if not all(np.isfinite(array).all() for array in arrays):
+            raise Diverged(f"at step {self.step} the loss or a weight is no longer a number; the checkpoint is that of "
+                           f"step {self.saved}. A lower --lr or a longer --warmup may help")
+
     def save(self, path):
+        self.check(*self.model.named_parameters().values())
         try:
             with self.averaged() as newest:
                 save_checkpoint(path, self.model, self.optimizer, newest=newest, settings=self.settings, step=self.step,
@@ -287,6 +302,7 @@ class Run:
         except OSError as error:
             raise UsageError(f"cannot write the checkpoint {path}: {error.strerror or error}; what stood there before "
                              "is untouched") from None
+        self.saved = self.step
 
     def pack(self, sequences):
         return pack(sequences, self.settings["task"], self.settings["seq_len"])
@@ -299,6 +315,7 @@ class Run:
         tgt_in, tgt_out = self.shift_target(tgt)
         logits = self.model(src, tgt_in, *make_masks(src, tgt_in))
         loss = self.loss(logits, tgt_out)
+        self.check(loss)
         self.model.zero_grad()
         self.model.backward(self.loss.backward())
         self.optimizer.step(rate)
@@ -390,7 +407,7 @@ def parse_arguments(argv):
     add(task, "--seq-len", "longest sequence, at least 4; longer ones take more steps to learn. With --data the "
         "default is the longest line, at most 64", **positive)
     add(task, "--vocab-size", "number of token ids; the first three are padding, start and end", metavar="N",
-        type=whole_number(FIRST + 1))
+        type=whole_number(FIRST + 2))
     add(task, "--data", "learn the task on the lines of this UTF-8 text file, characters as tokens", metavar="FILE")
     model = parser.add_argument_group("the model")
     add(model, "--d-model", "width of each position's vector, a multiple of --n-heads; d_ff is 4 times it", **positive)
@@ -437,6 +454,9 @@ def parse_arguments(argv):
     if options.get("seq_len", 4) < 4:
         raise UsageError(f"--seq-len must be at least 4, got {options['seq_len']}: shorter sequences are all training "
                          "data, so nothing would be left to test on")
+    if options.get("seq_len", 4) >= LONGEST:
+        raise UsageError(f"--seq-len must be below {LONGEST}, the length of the model's table of positions, got "
+                         f"{options['seq_len']}")
     if "inject_bug" in options and "with_exercises" in options:
         raise UsageError("--inject-bug and --with-exercises both replace layers: give one of them")
     if "data" in options and "vocab_size" in options:
@@ -445,12 +465,12 @@ def parse_arguments(argv):
 
 
 def say(line=""):
-    tqdm.write(line, file=sys.stdout)
-    sys.stdout.flush()
+    with tqdm.external_write_mode():                                       # above the progress bar, if there is one
+        print(line, flush=True)
 
 
 def warn(line):
-    print(f"train_minimal.py: {line}", file=sys.stderr)
+    print("train_minimal.py:", *line.splitlines(), file=sys.stderr)
 
 
 def percent(share):
@@ -471,10 +491,13 @@ def describe(run, path):
 
 
 def train(run, options, path, record):
-    """Train until the validations are perfect or the steps are up. Returns True when interrupted."""
+    """Train until the validations are perfect or the steps are up. A first Ctrl-C finishes the step, saves and then
+    raises KeyboardInterrupt; a second one does not wait."""
     last = options.get("max_steps", options.get("epochs", MAX_STEPS // EPOCH) * EPOCH)
     every, level, interrupted = options.get("checkpoint_every", EPOCH), options.get("target_exact_match") or 1.0, []
-    stop_early = "no_early_stop" not in options
+
+    def perfect():
+        return "no_early_stop" not in options and run.perfect(level)
 
     def finish_this_step(*_):
         interrupted.append(True)
@@ -483,17 +506,17 @@ def train(run, options, path, record):
     previous = signal.signal(signal.SIGINT, finish_this_step)
     sample = run.held_out["validation"][-1]
     vocabulary = run.data.vocabulary
-    saved_at = run.step
     try:
-        with tqdm(total=last, initial=min(run.step, last), unit="step", disable=None, leave=False) as bar:
-            while run.step < last and not interrupted and not (stop_early and run.perfect(level)):
+        with tqdm(total=last, initial=min(run.step, last), disable=None, leave=False,
+                  bar_format="step {n_fmt}/{total_fmt} {bar} {remaining}{postfix}") as bar:
+            while run.step < last and not interrupted and not perfect():
                 run.train_step()
                 bar.update()
                 if run.step % RECORD == 0:
                     entry = run.history[-1]
                     bar.set_postfix_str(f"loss {entry['loss']:.3f}, rate {entry['learning_rate']:.5f}, "
-                                        f"token accuracy {percent(entry['token_accuracy'])}, "
-                                        f"exact match {percent(last_exact_match(run.history))}", refresh=False)
+                                        f"tokens {percent(entry['token_accuracy'])}, "
+                                        f"exact {percent(last_exact_match(run.history))}", refresh=False)
                     record({"event": "train", **entry})
                 if run.step % EPOCH == 0:
                     with run.averaged():
@@ -504,15 +527,14 @@ def train(run, options, path, record):
                         f"| {show_tokens(sample, vocabulary)} -> {answer}")
                 if run.step % every == 0:
                     run.save(path)
-                    saved_at = run.step
     finally:
         signal.signal(signal.SIGINT, previous)
-    if saved_at != run.step:
+    if run.saved != run.step:
         run.save(path)
-    if not interrupted:
-        say(f"Stopped at step {run.step}: "
-            + (f"five validations in a row reached {percent(level)}" if run.perfect(level) else "no steps left"))
-    return bool(interrupted)
+    if interrupted:
+        raise KeyboardInterrupt
+    say(f"Stopped at step {run.step}: "
+        + (f"five validations in a row reached {percent(level)}" if perfect() else "no steps left"))
 
 
 def last_exact_match(history):
@@ -536,10 +558,14 @@ def report(run, path, record, started):
     examples = [test[i] for i in np.linspace(0, len(test) - 1, 3).astype(int)]
     for tokens, answer in zip(examples, run.decode(examples)):
         say(f"  {show_tokens(tokens, vocabulary)} -> {show_tokens(answer, vocabulary)}")
-    say("\n".join(heatmap(run, examples[1])))
-    shown = show_tokens(examples[1], vocabulary)
-    say(f"\nThe model is in {path}. To plot its attention:\n"
-        f"  python visualization.py --checkpoint {path} --input {json.dumps(shown, ensure_ascii=False)} --out figures")
+    for drawn in (examples[1], min(examples, key=len)):                # the shortest, where the other is too wide
+        lines = list(heatmap(run, drawn))
+        if columns(lines[1]) <= shutil.get_terminal_size().columns:
+            break
+    say("\n".join(lines))
+    shown = show_tokens(drawn, vocabulary)
+    say(f"\nThe model is in {path}. To plot its attention:\n  python visualization.py --checkpoint "
+        f"{shlex.quote(str(path))} --input {shlex.quote(shown) if vocabulary else json.dumps(shown)} --out figures")
     record({"event": "final", "task": run.settings["task"], "test_exact_match": float(exact.mean()), "test_loss": loss,
             "test_token_accuracy": token_accuracy, "steps": run.step, "seconds": time.perf_counter() - started})
     return float(exact.mean())
@@ -554,23 +580,29 @@ def heatmap(run, tokens):
     with eval_mode(run.model):
         run.model(src, written, *make_masks(src, written))
     weights = run.model.decoder_layers[-1].cross_attention.get_attention_weights()[0].mean(axis=0)
-    columns, answers = ([token_label(token, run.data.vocabulary) for token in row] for row in (src[0], answer[0]))
-    width = max(map(len, columns + answers)) + 1
+    sources, answers = ([token_label(token, run.data.vocabulary) for token in row] for row in (src[0], answer[0]))
+    width = max(map(columns, sources + answers)) + 1
     yield "Cross-attention of the last layer: a row is a token being written, a column one being read"
-    yield "  " + " " * width + "".join(label.rjust(width) for label in columns)
-    for label, row in zip(answers, weights):
-        yield "  " + label.rjust(width) + "".join((" .:-=+*#%@"[min(int(10 * w), 9)] * 2).rjust(width) for w in row)
+    for label, cells in [("", sources), *zip(answers, [[" .:-=+*#%@"[min(int(10 * w), 9)] * 2 for w in row]
+                                                       for row in weights])]:
+        yield "  " + "".join(" " * (width - columns(cell)) + cell for cell in (label, *cells))
+
+
+def columns(text):
+    """How many columns of a terminal text takes: wide letters two, marks that join the letter before them none."""
+    return sum((unicodedata.east_asian_width(letter) in "WF") + (unicodedata.category(letter) not in ("Mn", "Me"))
+               for letter in text)
 
 
 def predict(options, path):
     checkpoint = open_checkpoint(options, path)
-    settings, vocabulary = checkpoint.settings, checkpoint.vocabulary
+    settings, vocabulary, model = checkpoint.settings, checkpoint.vocabulary, checkpoint.model
     try:
-        tokens = parse_tokens(options["predict"], settings["vocab_size"], vocabulary)
-        if len(tokens) > settings.get("seq_len", len(tokens)):
-            warn(f"warning: {len(tokens)} tokens, but the model was trained on at most {settings['seq_len']}")
+        tokens = parse_tokens(options["predict"], model.config["src_vocab_size"], vocabulary)
+        longest = settings.get("seq_len")
+        if isinstance(longest, int) and len(tokens) > longest:
+            warn(f"warning: {len(tokens)} tokens, but the model was trained on at most {longest}")
         src = np.array([[*tokens, END]])
-        model = checkpoint.model
         if settings.get("inject_bug"):
             model, _ = load_extra("bugs").inject(model, settings["inject_bug"])
         if settings.get("with_exercises"):
@@ -590,10 +622,34 @@ def open_checkpoint(options, path):
                          f"--task {options.get('task', DEFAULTS['task'])} --checkpoint {path}")
     checkpoint = load_checkpoint(path)
     for name, value in options.items():
-        if name in SAVED and name != "data" and checkpoint.settings.get(name) != value:
-            raise UsageError(f"--{name.replace('_', '-')} {value} does not fit {path}, which has "
-                             f"{checkpoint.settings.get(name)}")
+        saved = checkpoint.settings.get(name)
+        moved = name == "data" and saved is not None                    # what counts is what is in the file: see Run
+        if name in SAVED and saved != value and not moved:
+            raise UsageError(f"{flag(name)} {value} does not fit {path}, which has {saved}")
     return checkpoint
+
+
+def flag(name):
+    return "--" + name.replace("_", "-")
+
+
+def check_run(checkpoint):
+    """CheckpointError unless a run can go on from the checkpoint: a model alone, or another program's state, cannot."""
+    state, optimizer, step = checkpoint.state, checkpoint.optimizer, checkpoint.step
+    try:
+        settings = {name: state["settings"][name] for name in DEFAULTS}
+        settings = {name: value for name, value in settings.items()
+                    if (name, value) not in (("data", None), ("lr", None), ("tie_embeddings", False))
+                    and not (name == "vocab_size" and settings["data"])}
+        whole = (settings == parse_arguments([flag(name) + ("" if value is True else f"={value}")
+                                              for name, value in settings.items()])
+                 and isinstance(step, int) and step >= 0 and optimizer is not None and optimizer.steps == step
+                 and isinstance(state["history"], list))
+        np.random.default_rng().bit_generator.state = state["random_state"]
+    except (UsageError, KeyError, TypeError, ValueError, OverflowError):
+        whole = False
+    if not whole:
+        raise CheckpointError(f"{checkpoint.path} holds a model but no run that could be resumed")
 
 
 def keep_previous(path):
@@ -604,20 +660,27 @@ def keep_previous(path):
             shutil.copyfile(path, beside)
             os.replace(beside, previous)
         except OSError as error:
+            beside.unlink(missing_ok=True)
             raise UsageError(f"cannot keep the checkpoint {path} as {previous}: {error.strerror}") from None
         say(f"The checkpoint that was at {path} is kept as {previous}")
 
 
-def open_metrics(options):
-    """A function that writes one event to the metrics file, or does nothing where none is wanted."""
-    path = options.get("metrics_file")
+def open_metrics(path, history):
+    """A function that adds one event to the metrics file, or does nothing where none is wanted.
+
+    The file begins with the history, so that after --resume it holds the whole run, each step once.
+    """
+    def write(events, mode):
+        try:
+            with open(path, mode, encoding="utf-8") as file:
+                file.writelines(json.dumps(event) + "\n" for event in events)
+        except OSError as error:
+            raise UsageError(f"cannot write --metrics-file {path}: {error.strerror}") from None
+
     if path is None:
         return lambda event: None
-    try:
-        file = open(path, "a" if "resume" in options else "w", encoding="utf-8", buffering=1)
-    except OSError as error:
-        raise UsageError(f"cannot write --metrics-file {path}: {error.strerror}") from None
-    return lambda event: file.write(json.dumps(event) + "\n")
+    write([{"event": "train", **entry} for entry in history], "w")
+    return lambda event: write([event], "a")
 
 
 def run_command(options):
@@ -630,36 +693,50 @@ def run_command(options):
         return 0
     if "inject_bug" in options and options["inject_bug"] not in load_extra("bugs").BUGS:
         raise UsageError(f"there is no bug {options['inject_bug']!r}; --inject-bug list names them")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"--checkpoint {path} is not a file")
     if "predict" in options:
         return predict(options, path)
-    checkpoint = open_checkpoint(options, path) if "resume" in options else None
-    if checkpoint and not (checkpoint.optimizer and checkpoint.random_state and "settings" in checkpoint.state):
-        raise UsageError(f"{path} holds a model but no run that could be resumed")
-    settings = {**DEFAULTS, **(checkpoint.state["settings"] if checkpoint else {})}
-    settings |= {name: options[name] for name in SAVED if name in options}
+    settings, checkpoint = DEFAULTS, None
+    if "resume" in options:
+        checkpoint = open_checkpoint(options, path)
+        check_run(checkpoint)
+        settings = checkpoint.state["settings"]
+    settings = {**settings, **{name: options[name] for name in SAVED if name in options}}
     if settings["data"] is not None and "seq_len" not in options and checkpoint is None:
         settings["seq_len"] = None
     started, run = time.perf_counter(), Run(settings, checkpoint)
-    record = open_metrics(options)
+    record = open_metrics(options.get("metrics_file"), run.history)
     threads = options.get("threads", 1 if run.model.num_parameters() < SMALL_MODEL else None)
-    with threadpool_limits(threads, "blas"):
+    with threadpool_limits(threads, "blas"), np.errstate(over="ignore", invalid="ignore"):         # see Run.check
         if checkpoint is None:
             keep_previous(path)
             run.save(path)
         describe(run, path)
         say(f"Threads: {threads or 'as many as NumPy takes'}"
             + ("" if "threads" in options or threads is None else "; small models are fastest on one (--threads N)"))
-        if train(run, options, path, record):
-            resume = " ".join(["python train_minimal.py --resume --task", settings["task"], "--checkpoint", str(path)])
-            say(f"Interrupted at step {run.step}; everything is in {path}. To go on:\n  {resume}")
+        try:
+            train(run, options, path, record)
+            with run.averaged():
+                reached = report(run, path, record, started)
+        except KeyboardInterrupt:
+            say(f"Interrupted; everything up to step {run.saved} is in {path}. To go on:\n"
+                f"  {resume_command(run, options, path)}")
             return 130
-        with run.averaged():
-            reached = report(run, path, record, started)
     target = options.get("target_exact_match", 1.0 if settings["data"] is None else 0.0)
     if reached < target:
         say(f"The target exact match of {percent(target)} was not reached.")
         return 1
     return 0
+
+
+def resume_command(run, options, path):
+    """The command that goes on with a run; what the checkpoint does not hold is asked for again."""
+    words = ["python", "train_minimal.py", "--resume", "--task", run.settings["task"], "--checkpoint", str(path)]
+    for name, value in options.items():
+        if name not in (*SAVED, "resume", "checkpoint"):
+            words += [flag(name)] if value is True else [flag(name), str(value)]
+    return shlex.join(words)
 
 
 def main(argv=None):
@@ -669,12 +746,15 @@ def main(argv=None):
     except (UsageError, DataError, CheckpointError) as error:
         warn(f"error: {error}")
         return 2
+    except Diverged as error:
+        warn(f"error: {error}")
+        return 1
     except MemoryError:
         warn("error: a model or batch of this size does not fit into memory")
         return 2
-    except BrokenPipeError:
+    except BrokenPipeError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())       # whoever read the output has gone
-        return 1
+        return 130 if isinstance(error.__context__, KeyboardInterrupt) else 1
     except OSError as error:
         warn(f"error: {error}")
         return 2
@@ -683,4 +763,6 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
+    if sys.stdout is not None:
+        sys.stdout.reconfigure(errors="backslashreplace")               # for letters that the terminal cannot show
     sys.exit(main())

@@ -152,7 +152,10 @@ class TextLines:
         return batch
 
     def held_out(self, split, size):
-        return self.lines[split][:size]
+        """Up to size lines of a split, from all over the file, which may be sorted."""
+        lines = self.lines[split]
+        chosen = np.random.default_rng(1706_03762).permutation(len(lines))[:size]
+        return [lines[i] for i in sorted(chosen)]
 
     def short(self):
         """The sequences of length 1 and 2, which are always training data."""
@@ -181,10 +184,11 @@ def parse_tokens(text, vocab_size, vocabulary=None):
 
 
 def token_label(token, vocabulary=None):
-    """How a token is shown: <pad>, <start>, <end>, the character, or the number."""
+    """How a token is shown: <pad>, <start>, <end>, the number, or the character (as \\t where it is a control)."""
     if token < FIRST:
         return ("<pad>", "<start>", "<end>")[token]
-    return str(token) if vocabulary is None else vocabulary[token - FIRST]
+    label = str(token) if vocabulary is None else vocabulary[token - FIRST]
+    return label if label.isprintable() else label.encode("unicode_escape").decode()
 
 
 def show_tokens(tokens, vocabulary=None):

@@ -1,10 +1,14 @@
 """The command line of train_minimal.py: what a person sees, their own sequences and texts, and every wrong usage."""
 
+import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import numpy as np
 
 import pytest
 
@@ -94,6 +98,9 @@ def test_a_text_is_learned_and_predicted_in_its_own_script(tmp_path, monkeypatch
     assert main(["--task", "reverse", "--predict", "好你аα"]) == 0
     assert capsys.readouterr().out.startswith("好你аα -> ")
     assert "'x' (U+0078) is not in the vocabulary" in refused(["--task", "reverse", "--predict", "x"], capsys)
+    ascii_only = subprocess.run([sys.executable, ROOT / "train_minimal.py", "--task", "reverse", "--predict", "好你аα"],
+                                capture_output=True, text=True, env={"PYTHONIOENCODING": "ascii"})
+    assert ascii_only.stdout.startswith(r"\u597d\u4f60\u0430\u03b1 -> ") and not ascii_only.stderr
     Path("words.txt").write_text(Path("words.txt").read_text(encoding="utf-8") + "\nабв", encoding="utf-8")
     assert "not the file that this checkpoint was trained on" in refused(["--task", "reverse", "--resume"], capsys)
 
@@ -102,7 +109,8 @@ def test_a_text_is_learned_and_predicted_in_its_own_script(tmp_path, monkeypatch
     ("--d-model 30 --n-heads 4", "d_model=30, n_heads=4"),
     ("--seq-len 0", "--seq-len: must be a whole number of at least 1, got '0'"),
     ("--seq-len 3", "--seq-len must be at least 4, got 3"),
-    ("--vocab-size 3", "--vocab-size: must be a whole number of at least 4, got '3'"),
+    ("--seq-len 5000", "--seq-len must be below 5000"),
+    ("--vocab-size 3", "--vocab-size: must be a whole number of at least 5, got '3'"), ("--vocab-size 4", "'4'"),
     ("--task sort", "'sort' (choose from"),
     ("--batch-size -1", "'-1'"), ("--max-steps 0", "'0'"), ("--epochs two", "'two'"), ("--n-layers 1.5", "'1.5'"),
     ("--lr 0", "'0'"), ("--lr inf", "'inf'"), ("--dropout 1", "'1'"), ("--dropout nan", "'nan'"),
@@ -115,12 +123,14 @@ def test_a_text_is_learned_and_predicted_in_its_own_script(tmp_path, monkeypatch
     ("--resume --checkpoint no.npz", "there is no checkpoint no.npz"),
     ("--resume --d-model 32", "--d-model 32 does not fit checkpoints/copy.npz, which has 16"),
     ("--resume --checkpoint binary.bin", "binary.bin is damaged or not a checkpoint"),
+    ("--resume --data empty.txt", "--data empty.txt does not fit checkpoints/copy.npz, which has None"),
     ("--predict 12", "'12' is not a token of the vocabulary: numbers from 3 to 11"),
     ("--predict 2", "'2' is not a token"), ("--predict -5", "-5"), ("--predict x", "'x' is not a token"),
     ("--predict 5 --task reverse", "there is no checkpoint checkpoints/reverse.npz; train one with: python "
                                    "train_minimal.py --task reverse"),
     ("--predict 5 --checkpoint checkpoints/copy.npz --task reverse", "--task reverse does not fit"),
-    ("--checkpoint checkpoints --max-steps 1", "checkpoints"),
+    ("--checkpoint checkpoints --max-steps 1", "--checkpoint checkpoints is not a file"),
+    ("--checkpoint= --max-steps 1", "is not a file"),
     ("--metrics-file no/where.jsonl", "cannot write --metrics-file no/where.jsonl"),
     ("--inject-bug nothing", "there is no bug 'nothing'"),
     ("--d-model 100000000000 --n-heads 1", "does not fit into memory"),
@@ -131,6 +141,42 @@ def test_wrong_usage_is_one_line_that_names_the_values(options, names, folder, c
     before = Path("checkpoints/copy.npz").read_bytes()
     assert names in refused(options.split(), capsys)
     assert Path("checkpoints/copy.npz").read_bytes() == before and not list(Path("checkpoints").glob(".*"))
+
+
+def test_an_error_stays_on_one_line_whatever_was_typed(folder, capsys):
+    assert refused(["--foo\nbar"], capsys).endswith("unrecognized arguments: --foo bar\n")
+
+
+def test_a_run_that_diverges_says_so_and_keeps_the_checkpoint(folder, capsys):
+    assert main([*SMALL, "--lr", "1e38", "--checkpoint-every", "1", "--metrics-file", "m.jsonl"]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "no longer a number" in error and "--lr" in error
+    kept = train_minimal.load_checkpoint("checkpoints/copy.npz")
+    assert f"the checkpoint is that of step {kept.step}." in error
+    assert all(np.isfinite(weight).all() for weight in kept.newest.values())
+    for line in Path("m.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)                                   # NaN and Infinity are no JSON
+
+
+def test_the_heatmap_of_a_text_has_straight_columns_and_its_command_is_quoted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("t.txt").write_text("\n".join(f"{a}{b}$x你\u0939\u094d\t" for a in "абвгдежзик" for b in "αβγδεζηθικλμ"), "utf-8")
+    assert main([*SMALL[:-2], "--data", "t.txt", "--max-steps", "100", "--checkpoint", "a b.npz"]) == 0
+    output = capsys.readouterr().out
+    head, *lines = output.partition("Cross-attention")[2].partition("\n\n")[0].splitlines()[1:]
+    assert {train_minimal.columns(line) for line in lines} == {train_minimal.columns(head)} and r"\t <end>" in head
+    assert "\t" not in output and train_minimal.columns("你\u0939\u094d") == 3
+    words = shlex.split(output.rpartition("To plot its attention:")[2])
+    assert words[:4] == ["python", "visualization.py", "--checkpoint", "a b.npz"] and words[5].endswith("$x你\u0939\u094d\\t")
+
+
+def test_a_heatmap_too_wide_for_the_terminal_gives_way_to_the_shortest_example(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for width, tokens in (("80", 4), ("200", 14)):
+        monkeypatch.setenv("COLUMNS", width)
+        main([*SMALL[:-2], "--seq-len", "24", "--max-steps", "1"])
+        head = capsys.readouterr().out.partition("Cross-attention")[2].splitlines()[1]
+        assert len(head.split()) == tokens + 1 and len(head) <= int(width)
 
 
 def test_an_empty_or_far_too_long_prediction(folder, capsys):
@@ -152,3 +198,9 @@ def test_a_reader_of_the_output_may_leave(folder):
     done = subprocess.run(f"'{sys.executable}' '{ROOT}/train_minimal.py' {' '.join(SMALL)} --max-steps 3000 | head -n 1",
                           shell=True, capture_output=True, text=True, timeout=120)
     assert done.stdout.startswith("The checkpoint that was at") and "Traceback" not in done.stderr
+
+
+def test_without_a_standard_output_it_trains_all_the_same(folder):
+    done = subprocess.run(f"'{sys.executable}' '{ROOT}/train_minimal.py' {' '.join(SMALL)} --max-steps 1 >&-", shell=True,
+                          stderr=subprocess.PIPE, text=True, timeout=120)
+    assert done.returncode == 1 and done.stderr == ""

@@ -285,6 +285,26 @@ def test_with_a_negative_length_penalty_the_next_step_is_the_best_chance():
     assert beam_search(model, SRC[:1], 4, length_penalty=-1.0).tolist() == [[3, END]]
 
 
+def test_of_two_equal_answers_the_shorter_wins_whatever_its_neighbours_still_do():
+    """0.5 for ending at once and 0.5 for ending a step later, alpha = 0; the neighbour's search goes on for longer."""
+    model = make_model(0)
+    steps, one_step = [], model.decode_step
+    rows = [[{END: 0.5, 3: 0.5}, {END: 1.0}, {END: 1.0}, {END: 1.0}], [{3: 1.0}, {3: 1.0}, {END: 1.0}, {END: 1.0}]]
+
+    def decode_step(tokens, state):
+        steps.append(1)
+        logits = np.full_like(one_step(tokens, state), -1000.0)
+        for row, beams in enumerate(np.split(logits, len(logits) // 2)):
+            for token, p in rows[row][state.length - 1].items():
+                beams[:, token] = np.log(p)
+        return logits
+
+    model.decode_step = decode_step
+    assert beam_search(model, SRC[:2], 4, 2, 0.0).tolist() == [[END, PAD, PAD], [3, 3, END]] and len(steps) == 3
+    steps.clear()
+    assert beam_search(model, SRC[:1], 4, 2, 0.0).tolist() == [[END]] and len(steps) == 1
+
+
 @pytest.mark.parametrize("decode", [greedy_decode, beam_search])
 def test_a_single_step_is_a_length_too(decode):
     model = make_model(0)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import train_minimal
 from train_minimal import (CheckpointError, Run, average_checkpoints, generate_copy_task_data,
                            generate_reverse_task_data, load_checkpoint, main, save_checkpoint)
 from implementation import Transformer
-from training_data import DataError, RandomNumbers, TextLines, split_of
+from training_data import DataError, RandomNumbers, TextLines, split_of, token_label
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = "--d-model 16 --n-heads 2 --n-layers 1 --batch-size 16 --seq-len 5 --warmup 100 --dropout 0.1".split()
@@ -121,6 +122,21 @@ def test_a_pass_over_the_lines_sees_each_once_and_follows_from_the_step():
     assert [tuple(tokens) for tokens in again] == once[18:21]
 
 
+def test_held_out_lines_come_from_all_over_a_sorted_file(tmp_path):
+    path = tmp_path / "sorted.txt"
+    path.write_text("\n".join(f"{number:05d}" for number in range(9000)))
+    data = TextLines(path)
+    chosen, every = ([tuple(tokens) for tokens in lines] for lines in (data.held_out("test", 100), data.lines["test"]))
+    places = [every.index(tokens) for tokens in chosen]
+    assert len(set(places)) == 100 and places == sorted(places) and places[50] == pytest.approx(len(every) / 2, rel=0.3)
+    assert [tuple(tokens) for tokens in data.held_out("test", 5000)] == every
+
+
+def test_a_token_is_shown_by_its_name_number_or_letter_and_a_control_by_its_escape():
+    assert [token_label(token) for token in (0, 1, 2, 3, 11)] == ["<pad>", "<start>", "<end>", "3", "11"]
+    assert [token_label(token, "\r\x1b é你") for token in range(3, 8)] == [r"\r", r"\x1b", " ", "é", "你"]
+
+
 @pytest.mark.parametrize("content, message", [
     (b"", "0 distinct lines; at least 100"),
     (b"same\n" * 500, "1 distinct lines; at least 100"),
@@ -202,6 +218,43 @@ def test_a_checkpoint_that_does_not_fit_names_the_entry_and_both_shapes(tmp_path
     with pytest.raises(CheckpointError, match=message) as error:
         load_checkpoint(path)
     assert "\n" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory):
+    """The state of a run after one step, and the arrays beside it."""
+    path = tmp_path_factory.mktemp("state") / "a.npz"
+    main([*SMALL, "--max-steps", "1", "--checkpoint", str(path)])
+    with np.load(path) as entries:
+        arrays = dict(entries)
+    return json.loads(arrays.pop("state").item()), arrays
+
+
+@pytest.mark.parametrize("entry", [
+    "settings", "step", "random_state", "history", "adam", "settings.task", "settings.warmup", "settings.batch_size",
+    "settings.seed", "random_state.state", "adam.steps"])
+@pytest.mark.parametrize("value", ["missing", None, "x", -1, 3.5])
+def test_a_state_that_no_run_could_go_on_from_is_refused_in_one_line(state, entry, value, tmp_path, capsys):
+    state, arrays = json.loads(json.dumps(state[0])), state[1]
+    *inside, name = entry.split(".")
+    holder = state[inside[0]] if inside else state
+    if value == "missing":
+        del holder[name]
+    else:
+        holder[name] = value
+    np.savez(tmp_path / "a.npz", state=np.array(json.dumps(state)), **arrays)
+    capsys.readouterr()
+    assert main(["--resume", "--checkpoint", str(tmp_path / "a.npz")]) == 2
+    output, error = capsys.readouterr()
+    assert output == "" and error.count("\n") == 1
+    assert "not a checkpoint of this program" in error or "no run that could be resumed" in error
+
+
+def test_settings_that_do_not_fit_the_weights_name_the_entry_and_both_shapes(state, tmp_path, capsys):
+    settings = {**state[0]["settings"], "vocab_size": 13}
+    np.savez(tmp_path / "a.npz", state=np.array(json.dumps({**state[0], "settings": settings})), **state[1])
+    assert main(["--resume", "--checkpoint", str(tmp_path / "a.npz")]) == 2
+    assert "output_projection holds float32 (16, 12) where float32 (16, 13)" in capsys.readouterr().err
 
 
 def test_damaged_and_foreign_files_are_refused_in_one_line(tmp_path):
@@ -299,6 +352,16 @@ def test_the_model_that_is_tested_is_a_running_mean_of_the_weights():
         assert (run.model.named_parameters()[name] == newest).all()
 
 
+def test_metrics_after_a_kill_and_a_resume_hold_each_step_once(train):
+    """The killed run had written more than its last checkpoint knows, and half a line."""
+    train("--max-steps", 40, "--metrics-file", "whole.jsonl", "--checkpoint", "whole.npz")
+    train("--max-steps", 20, "--metrics-file", "m.jsonl")
+    with open("m.jsonl", "a") as file:
+        file.write(Path("whole.jsonl").read_text().splitlines()[2] + '\n{"event": "tra')
+    train("--resume", "--max-steps", 40, "--metrics-file", "m.jsonl")
+    assert without_seconds("m.jsonl") == without_seconds("whole.jsonl")
+
+
 def test_metrics_end_with_what_the_test_set_says(train):
     status = train("--max-steps", 100, "--metrics-file", "m.jsonl", "--target-exact-match", 0)
     lines = [json.loads(line) for line in Path("m.jsonl").read_text().splitlines()]
@@ -321,8 +384,36 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     output, error = process.communicate(timeout=60)
     assert process.returncode == 130 and not error
-    assert "python train_minimal.py --resume --task copy --checkpoint checkpoints/copy.npz" in output
-    assert load_checkpoint(tmp_path / "checkpoints/copy.npz").step >= 100
+    assert ("python train_minimal.py --resume --task copy --checkpoint checkpoints/copy.npz --max-steps 100000 "
+            "--no-early-stop --checkpoint-every 100000\n") in output
+    step = load_checkpoint(tmp_path / "checkpoints/copy.npz").step
+    assert step >= 100 and f"everything up to step {step} is in checkpoints/copy.npz" in output
+
+
+def test_ctrl_c_in_the_final_test_says_how_to_go_on(train, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train_minimal, "report", interrupted)
+    assert train("--max-steps", 10, "--checkpoint", "a b.npz") == 130
+    output = capsys.readouterr().out
+    assert "everything up to step 10 is in a b.npz" in output
+    command = shlex.split(output.splitlines()[-1])
+    assert command == [*"python train_minimal.py --resume --task copy --checkpoint".split(), "a b.npz", "--max-steps", "10"]
+    monkeypatch.setattr(train_minimal, "report", lambda *_: 1.0)
+    assert main(command[2:]) == 0
+
+
+def test_ctrl_c_when_the_reader_of_the_output_has_gone_too(tmp_path):
+    """As in `| tee`, where Ctrl-C ends both: the run is saved, and the status is that of an interruption."""
+    process = run_command("--max-steps", 100000, "--no-early-stop", "--batch-size", 256, folder=tmp_path)
+    for line in process.stdout:
+        if line.startswith("Threads"):
+            break
+    process.stdout.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130 and process.stderr.read() == ""
+    assert load_checkpoint(tmp_path / "checkpoints/copy.npz").random_state
 
 
 def test_killed_at_any_moment_there_is_a_whole_checkpoint(tmp_path):
