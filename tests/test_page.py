@@ -246,8 +246,19 @@ def open_page(browser):
 def visit(page, fragment):
     """Another address of the page that is open, without loading it again."""
     page.goto(PAGE.as_uri() + fragment)
-    page.evaluate("() => new Promise((done) => setTimeout(done))")            # the page has heard of it
-    page.wait_for_selector(f"#view-{re.search('view=([a-z]+)', fragment)[1]}:not([hidden])")
+    shows_its_address(page, re.search("view=([a-z]+)", fragment)[1])
+
+
+def shows_its_address(page, view):
+    """Wait until the page has heard of the address that it stands at; it draws in the same turn."""
+    page.wait_for_function("addressOf(state) === addressOf(stateFromAddress())")
+    page.wait_for_selector(f"#view-{view}:not([hidden])")
+
+
+def open_tables(page, details):
+    """Open tables of values, a JavaScript list of details, and wait until each is filled."""
+    page.evaluate(f"{details}.forEach((details) => {{ details.open = true; }})")
+    page.wait_for_function(f"{details}.every((details) => details.querySelector('table'))")
 
 
 def at_rest(page):
@@ -266,9 +277,7 @@ def test_every_view_opens_from_disk_and_fits_a_phone(open_page):
         assert page.locator("section h2:visible").count() == 1
         assert page.locator("nav a[aria-current=page]").get_attribute("id") == f"link-{view}"
         assert narrow(page) <= 375
-        tables = "[...document.querySelectorAll('main section:not([hidden]) details')]"
-        page.evaluate(f"{tables}.forEach((details) => {{ details.open = true; }})")
-        page.wait_for_function(f"{tables}.every((details) => details.querySelector('table'))")
+        open_tables(page, "[...document.querySelectorAll('main section:not([hidden]) details')]")
         assert narrow(page) <= 375
 
 
@@ -288,6 +297,27 @@ def test_every_picture_has_a_name_and_a_table(open_page):
             assert picture["inButton"] or picture["role"] == "group" or picture["table"], (view, picture)
         assert found or view in ("sequence", "switches")            # these two are made of tables
         assert page.locator("main section:not([hidden]) :is(table, details)").count() > 0
+
+
+def test_masked_pixels_let_the_hatching_through(open_page):
+    page = open_page("#view=attention&tokens=5+3+9")
+    alphas = page.evaluate("""(head) => { const canvas = document.querySelector(`[data-key="${head}"] canvas`);
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        return [[canvas.height, canvas.width], [...data].filter((_, i) => i % 4 === 3),
+                getComputedStyle(canvas).backgroundImage]; }""", "thumb decoderSelfAttention.0.1")
+    shape, alpha, background = alphas
+    assert shape == [4, 4] and background.startswith("repeating-linear-gradient")
+    assert np.array_equal(np.reshape(alpha, shape) == 0, np.triu(np.ones(shape), 1))
+
+
+def test_beside_the_switches_of_a_narrow_page_stands_what_it_writes(open_page):
+    page = open_page("#view=switches&task=reverse&tokens=5+3+9+7+4", width=375)
+    now, table = page.locator(".now"), page.locator(".compare tbody tr").first.locator("td").nth(1)
+    assert now.is_visible() and now.inner_text().split()[:4] == ["Everything", "on:", "it", "writes"]
+    page.locator("#switches-controls input[type=checkbox]").nth(3).uncheck()
+    assert "(wrong)" in now.inner_text()
+    assert now.inner_text().split()[5:] == table.inner_text().split()
+    assert not open_page("#view=switches").locator(".now").is_visible()
 
 
 def read_table(page, name):
@@ -379,7 +409,9 @@ def test_the_address_holds_the_view_and_nonsense_in_it_is_ignored(open_page):
     assert page.locator("#attention-map h3").inner_text() == "Encoder self-attention, layer 1, head 4"
     page.locator("[data-key='cell 0 0']").click()
     page.locator("#link-backward").click()
+    page.wait_for_url("**#view=backward*")
     page.go_back()
+    shows_its_address(page, "attention")
     assert page.locator("[aria-selected=true]").get_attribute("data-key") == "cell 0 0"
     again = open_page("#" + page.url.partition("#")[2])
     assert again.locator("#main").inner_text() == page.locator("#main").inner_text()
@@ -461,9 +493,9 @@ def test_a_tour_by_keyboard_alone(open_page):
     press("Home")
     assert text("#machine-panel h3") == "Output embedding"
     press("ArrowUp", "ArrowUp")
-    assert text("#machine-panel h3") == "Masked self-attention"
+    assert text("#machine-panel h3") == "Masked self-attention, decoder layer 1"
     press("ArrowLeft")
-    assert text("#machine-panel h3") == "Self-attention"
+    assert text("#machine-panel h3") == "Self-attention, encoder layer 1"
     tab_to(page, "e.tagName === 'SUMMARY' && e.closest('#machine-panel')")
     press("Enter")
     page.locator("#machine-panel details[open] table").wait_for()
@@ -549,8 +581,7 @@ def test_axe_finds_nothing(open_page, view, scheme):
         page = open_page(f"#view={view}&shown=5&step=2&off=causalMask&headsOff=crossAttention.0.0&tokens=5+3+9+7+4+11"
                          "&length=12&width=12", width, scheme)
         at_rest(page)
-        for summary in page.locator("main summary:visible").all()[:3]:
-            summary.click()
+        open_tables(page, "[...document.querySelectorAll('main section:not([hidden]) details')].slice(0, 3)")
         page.evaluate(script)
         found = page.evaluate("""async () => (await axe.run()).violations.map(({ id, nodes }) =>
             [id, nodes.slice(0, 5).map((node) => node.html.slice(0, 200))])""")

@@ -3,8 +3,12 @@
     python visualizations/build_page.py            write the page
     python visualizations/build_page.py --check    exit 1 unless the page is what it would write
 
-The checkpoints (copy and reverse; both reach 100 %) were made by an earlier version of train_minimal.py, with
---d-model 32 --n-heads 4 --warmup 1000, which stopped after two perfect validations and did not average.
+The checkpoints (copy and reverse; both write each of the 1,000 test sequences without a mistake) come from
+
+    python train_minimal.py --task reverse --d-model 32 --n-heads 4 --warmup 1000
+
+of an earlier version, which stopped after two perfect validations and did not average. Today the command reaches
+100 % for both tasks as well, with other weights.
 
 The page is one file: the style, the model and the page's own script are put into page/template.html, and so are the
 weights, as base64 of their float32 bytes. The same checkpoints always give the same bytes.

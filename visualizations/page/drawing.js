@@ -132,10 +132,7 @@ function pixels(name, values, { largest = 1, hidden, height, decorative } = {}) 
   const image = context.createImageData(canvas.width, canvas.height);
   values.flat().forEach((x, i) => {
     const masked = hidden?.[Math.floor(i / canvas.width)][i % canvas.width];
-    const colour = masked
-      ? palette.paper.map((p, c) => Math.round(p + (palette.ink[c] - p) * 0.12))
-      : shade(x / largest);
-    image.data.set([...colour, 255], 4 * i);
+    image.data.set(masked ? [0, 0, 0, 0] : [...shade(x / largest), 255], 4 * i); // the hatching shows through
   });
   context.putImageData(image, 0, 0);
   return canvas;
@@ -166,12 +163,8 @@ function picture(name, rows, columns, values, { shape, positive, height, hidden 
   );
 }
 
-const signLegend = () =>
-  el(
-    "p",
-    { class: "legend" },
-    "Colour is positive, grey negative, each picture in full strength at its largest value.",
-  );
+const SIGNS = "Colour is positive, grey negative, each picture in full strength at its largest value.";
+const legend = (...sentences) => el("p", { class: "legend" }, sentences.filter(Boolean).join(" "));
 
 /* A matrix with its numbers in the cells, rows of queries and columns of keys. */
 function heatTable(

@@ -308,6 +308,15 @@ const PART_NAMES = {
   probabilities: "probabilities",
 };
 
+const HATCHED = "Hatched cells are hidden by the mask.";
+const cellsOf = ({ parts }) =>
+  "A row is a position, a column " +
+  (parts.includes("weights")
+    ? "a dimension, or a key in scores and weights."
+    : parts.includes("logits") || parts.includes("probabilities")
+      ? "a token of the vocabulary."
+      : "a dimension.");
+
 function boxTensors(box, result) {
   const id = box.id === "softmax" ? "output_projection" : box.id;
   const kind = id.endsWith("cross_attention")
@@ -373,7 +382,7 @@ const machine = {
       ),
     );
     $("machine-panel").replaceChildren(
-      el("h3", {}, box.title),
+      el("h3", {}, box.title + whereIs(box)),
       formula(box.formula),
       el("p", { class: "words" }, box.words),
       el(
@@ -393,8 +402,8 @@ const machine = {
             `${countOf(model, box.id).toLocaleString("en")} of ${model.facts.parameters.toLocaleString("en")} weights`,
           ),
       ),
+      legend(cellsOf(box), !box.parts.includes("probabilities") && SIGNS, box.parts.includes("weights") && HATCHED),
       ...boxTensors(box, result),
-      box.parts.includes("probabilities") ? "" : signLegend(),
     );
   },
 };

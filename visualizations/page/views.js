@@ -272,7 +272,11 @@ const attention = {
       ),
       step(
         "Softmax",
-        el("p", {}, `Subtract the largest score, ${number(peak)}, take the exponential, divide by the sum.`),
+        el(
+        "p",
+        {},
+        `Subtract the largest score that the mask leaves, ${number(peak)}, take the exponential, divide by the sum.`,
+      ),
         wide(
           "Softmax over the keys",
           ["key", "score", "masked", "exp(score \u2212 largest)", "weight"],
@@ -329,9 +333,9 @@ const SWITCH_WORDS = {
 const SWITCH_NOTES = {
   scale: "Without the scale every score is larger by the root of d_k: the softmax moves towards a single key.",
   causalMask:
-    "While it writes, the newest position has nothing later to see, but the earlier ones are computed again with a " +
-    "future that training never showed them. When it reads the whole right answer, every position but the last " +
-    "sees ahead.",
+    "Its own writing often survives: the newest position has nothing later to see, though the earlier ones are " +
+    "computed again with a future that training never showed them. The second percentage is where it fails: fed " +
+    "the whole right answer, every position but the last sees ahead.",
   paddingMask: "Attention now spreads over padding, whose vectors were never trained to be read.",
   positions: "Without positions equal tokens look alike, and the encoder sees a set instead of a sequence.",
   residuals:
@@ -395,7 +399,9 @@ const switches = {
     };
     this.inputs = [];
     this.reset = el("button", { type: "button", onclick: () => set({ off: "", headsOff: "" }) }, "Everything on");
+    this.now = el("p", { class: "now", role: "status" });
     $("switches-controls").append(
+      this.now,
       el(
         "fieldset",
         {},
@@ -444,20 +450,21 @@ const switches = {
     const cells = Object.fromEntries(
       ["taughtWhole", "taughtBroken", "freeWhole", "freeBroken"].map((name) => [name, el("td", {}, waiting())]),
     );
-    const words = (result) =>
-      el(
-        "td",
-        {},
-        result.output.map((token, i) => [
-          i > 0 && " ",
-          el(
-            "span",
-            { class: token !== result.answer[i] && "wrong" },
-            tokenText(token),
-            token !== result.answer[i] && el("span", { class: "hidden-text" }, " (wrong)"),
-          ),
-        ]),
-      );
+    const tokens = (result) =>
+      result.output.map((token, i) => [
+        i > 0 && " ",
+        el(
+          "span",
+          { class: token !== result.answer[i] && "wrong" },
+          tokenText(token),
+          token !== result.answer[i] && el("span", { class: "hidden-text" }, " (wrong)"),
+        ),
+      ]);
+    const words = (result) => el("td", {}, tokens(result));
+    this.now.replaceChildren(
+      `${nothingOff ? "Everything on: it" : "With your switches it"} writes `,
+      el("span", { class: "mono" }, tokens(broken)),
+    );
     const future = (result) =>
       Model.mean(
         result.decoderSelfAttention.flat().map((head) => Model.mean(head.map((row, i) => Model.sum(row.slice(i + 1))))),
@@ -637,9 +644,16 @@ const explorers = {
       slider("First position", "first", 0, 99),
       slider("Second position", "second", 0, 99),
     ];
+    const [width, length, wave, first, second] = this.positionSliders;
+    const under = (...controls) => {
+      const body = el("div");
+      return { body, element: el("div", { class: "part" }, el("div", { class: "controls" }, controls), body) };
+    };
+    this.table = under(width, length);
+    this.wave = under(wave);
+    this.similarity = under(first, second);
     this.scaleSliders = [slider("Width of a head, d_k", "d_k", 1, 256)];
     this.seed = seedControl("Seed", "draw");
-    this.positionBody = el("div");
     this.scaleBody = el("div");
     $("explorers-body").append(
       el(
@@ -654,9 +668,12 @@ const explorers = {
             { class: "note" },
             "Section 3.5. Even dimensions are sines, odd ones cosines; the further right, the slower.",
           ),
-          this.positionSliders,
         ),
-        this.positionBody,
+        el(
+          "div",
+          {},
+          [this.table, this.wave, this.similarity].map(({ element }) => element),
+        ),
       ),
       el(
         "section",
@@ -691,22 +708,26 @@ const explorers = {
     const similar = pe.map((row) => Model.dot(pe[at.first], row));
     const distance = Math.abs(at.first - at.second);
     const period = 2 * Math.PI * 10000 ** ((at.wave - (at.wave % 2)) / width);
-    this.positionBody.replaceChildren(
+    this.table.body.replaceChildren(
       picture("The table: a row for each position", range(length).map(String), range(width).map(String), pe, {
         height: `${Math.min(4 * length, 260)}px`,
       }),
-      signLegend(),
+      legend(SIGNS),
+    );
+    this.wave.body.replaceChildren(
       curve(
         `Dimension ${at.wave}: ${at.wave % 2 ? "a cosine" : "a sine"} that repeats every ` +
           `${number(period, period < 1000 ? 1 : 0)} positions`,
         pe.map((row) => row[at.wave]),
       ),
+    );
+    this.similarity.body.replaceChildren(
       el(
         "p",
         { class: "big" },
         `Positions ${at.first} and ${at.second}: dot product `,
         el("b", {}, number(similar[at.second], 3)),
-        ` of ${number(similar[at.first], 3)}`,
+        `; of position ${at.first} with itself ${number(similar[at.first], 3)}`,
       ),
       curve(`Dot product of position ${at.first} with every position`, similar, {
         marks: [at.first, at.second],
@@ -895,7 +916,7 @@ const backward = {
           picture("Its numbers at each target position", result.target.map(labelOf), dims, gradients.targetEmbeddings),
         ),
       ),
-      signLegend(),
+      legend("A row is a position, a column a dimension.", SIGNS),
       this.check(result, step, token),
       el(
         "p",
