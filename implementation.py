@@ -32,7 +32,7 @@ class Layer:
         self.rng, self.dtype = np.random.default_rng(rng), np.dtype(dtype)
         self.training = True
         self._kept = None
-        self._weights = []
+        self._weights = ()
 
     def __call__(self, *args, **kwargs):
         return self.forward(*args, **kwargs)
@@ -46,7 +46,7 @@ class Layer:
         """Store ``value`` as ``self.name`` and zeros of its shape as its gradient ``self.dname``."""
         setattr(self, name, np.ascontiguousarray(value, dtype=self.dtype))
         setattr(self, "d" + name, np.zeros_like(getattr(self, name)))
-        self._weights.append(name)
+        self._weights += (name,)
 
     def keep(self, *values):
         """Leave ``values`` for the one ``backward`` that follows."""
@@ -103,8 +103,8 @@ class Layer:
         return sum(weight.size for weight in self.named_parameters().values())
 
     def zero_grad(self):
-        for gradient in self.named_gradients().values():
-            gradient[...] = 0
+        for _, gradient in self._named("d"):
+            gradient.fill(0)
 
     def forget(self):
         """Drop whatever forwards have left."""
@@ -142,6 +142,11 @@ def row_sum(x):
 
 def row_mean(x):
     return row_sum(x) / x.shape[-1]
+
+
+def row_mean_of_product(x, y):
+    """The mean of x * y along the last axis, (..., d) -> (..., 1), without an array of the products."""
+    return np.vecdot(x, y)[..., None] / x.shape[-1]
 
 
 def row_max(x):
@@ -211,13 +216,15 @@ class Dropout(Layer):
         if not 0 <= p < 1:
             raise ValueError(f"dropout_p must be in [0, 1), got {p!r}")
         self.p = p
+        if isinstance(self.rng.bit_generator, np.random.MT19937):               # its words have 32 bits instead of 64
+            self.rng = np.random.default_rng(self.rng.integers(2**63))
 
     def forward(self, x):
         if not self.training or self.p == 0:
             self.keep(None)
             return x
         hidden = min(round(self.p * 2**16), 2**16 - 1)                  # of the 2^16 values, those that drop
-        bits = self.rng.integers(2**64, size=-(-x.size // 4), dtype=np.uint64).view(np.uint16)
+        bits = self.rng.bit_generator.random_raw(-(-x.size // 4)).view(np.uint16)       # words of four values
         kept = bits[:x.size].reshape(x.shape) >= hidden
         scaled_mask = np.multiply(kept, 2**16 / (2**16 - hidden), dtype=x.dtype)
         self.keep(scaled_mask)
@@ -243,7 +250,7 @@ class LayerNorm(Layer):
 
     def forward(self, x):
         centred = x - row_mean(x)
-        rstd = 1 / np.sqrt(row_mean(centred * centred) + self.eps)                              # (..., 1)
+        rstd = 1 / np.sqrt(row_mean_of_product(centred, centred) + self.eps)                    # (..., 1)
         x_hat = centred * rstd
         self.keep(x_hat, rstd)
         return self.gamma * x_hat + self.beta
@@ -254,7 +261,7 @@ class LayerNorm(Layer):
         self.dbeta += column_sum(dout)
         dx_hat = dout * self.gamma
         # x reaches x_hat by three paths: directly, through the mean, through the variance.
-        return rstd * (dx_hat - row_mean(dx_hat) - x_hat * row_mean(dx_hat * x_hat))
+        return rstd * (dx_hat - row_mean(dx_hat) - x_hat * row_mean_of_product(dx_hat, x_hat))
 
 
 class AddNorm(LayerNorm):
@@ -537,9 +544,10 @@ class TokenEmbedding(Layer):
     def backward(self, dout):
         tokens, = self.take()
         # A token may stand at many positions: its row collects them all. ``dembedding[tokens] += ...`` would keep one.
-        order = np.argsort(tokens, axis=None, kind="stable")
-        distinct, starts = np.unique(tokens.reshape(-1)[order], return_index=True)
-        self.dembedding[distinct] += np.add.reduceat(rows(dout)[order], starts, axis=0) * self.scale
+        # On flat arrays np.add.at takes a fifth of the time that it takes row by row.
+        d_model = dout.shape[-1]
+        places = tokens.reshape(-1, 1).astype(np.intp) * d_model + np.arange(d_model)
+        np.add.at(self.dembedding.reshape(-1), places.reshape(-1), (dout * self.scale).reshape(-1))
 
 
 class PositionalEncoding(Layer):

@@ -1,7 +1,7 @@
 """The matrix products of a training step, recorded while the step runs, and run again without anything around them.
 
-Their time is the floor: NumPy hands each of them to BLAS, and no code around them can make them faster. Products with a
-vector of ones, which the model uses as sums, do not count.
+Their time is the floor: NumPy hands each of them to BLAS, and no code around them can make them faster. Products of a
+matrix with a vector of ones and of vectors with vectors (``vecdot``), which the model uses as sums, do not count.
 """
 
 import ast
@@ -34,7 +34,7 @@ class _RecordingNumPy(types.ModuleType):
         self.products = []
 
     def __getattr__(self, name):
-        if name in ("dot", "vecdot", "inner", "tensordot", "einsum", "vdot", "matvec", "vecmat"):
+        if name in ("dot", "inner", "tensordot", "einsum", "vdot", "matvec", "vecmat"):
             raise AttributeError(f"np.{name} is a product that the recorder does not know")
         return getattr(np, name)
 

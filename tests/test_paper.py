@@ -570,6 +570,13 @@ def test_dropout_at_the_ends_of_its_range_is_finite(p):
     assert (np.count_nonzero(out == 0) < 10) if p < 0.5 else (np.count_nonzero(out) < 100)
 
 
+@pytest.mark.parametrize("generator", [np.random.PCG64, np.random.Philox, np.random.SFC64, np.random.MT19937])
+def test_dropout_takes_any_of_numpys_generators(generator):
+    """Their raw words have 64 bits, those of the Mersenne Twister 32."""
+    out = Dropout(0.3, rng=np.random.Generator(generator(0)))(np.ones((100, 1003)))
+    assert abs(np.count_nonzero(out == 0) / out.size - 0.3) < 5 * math.sqrt(0.3 * 0.7 / out.size)
+
+
 def test_dropout_draws_anew_each_time_and_each_entry_by_itself():
     layer = Dropout(0.5, rng=1, dtype=np.float64)
     x = np.ones((40, 50, 60))
