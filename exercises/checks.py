@@ -68,10 +68,27 @@ def of(function, arguments, result, **arrays):
 
 
 def random_mask(rng, shape):
-    """True with probability 0.4, but in every row something is visible and, where it can be, something hidden."""
-    mask = rng.random(shape) < 0.4
-    mask[..., 0], mask[..., -1] = False, shape[-1] > 1
-    return rng.permuted(mask, axis=-1)
+    """True with probability 0.4, with two keys visible and one hidden in every row; no two sequences have the same.
+
+    With one visible key a query has no choice: softmax is constant, and mistakes in its gradient cannot be seen.
+    """
+    while True:
+        mask = rng.random(shape) < 0.4
+        mask[..., :2], mask[..., -1] = False, True
+        mask = rng.permuted(mask, axis=-1)
+        if len(np.unique(mask, axis=0)) == shape[0]:
+            return mask
+
+
+def sentences(rng, B, length, start=False):
+    """Token ids as the tasks make them, (B, length): data tokens, end, padding; start before them where asked for.
+
+    The first sentence has two places of padding, the others none.
+    """
+    ids = rng.integers(3, 9, (B, length))
+    ids[:, -1], ids[0, -3:] = 2, (2, 0, 0)
+    ids[:, :int(start)] = 1
+    return ids
 
 
 # -------------------------------------------------------------------------------------------------- exercise 1
@@ -93,10 +110,14 @@ def exercise_1(rng):
     blind = random_mask(rng, (2, 1, 4, 5))
     blind[0, :, 1] = blind[1, :, 3] = True
     gradients = attention(heads(2, 3, 4, 5, 6, 7), mask=False, backward=True)
-    steep = heads(2, 2, 6, 6, 4, 3, 300.0, mask=random_mask(rng, (2, 1, 1, 6)))
-    # Scores of about -100000 for the visible keys and 100000 for the hidden ones; for every other query, reversed.
-    steep["Q"] = (np.abs(steep["Q"]) + 100) * np.where(np.arange(6) % 2, -1, 1)[:, None]
-    steep["K"] = (np.abs(steep["K"]) + 100) * np.where(steep["mask"].swapaxes(-1, -2), 1, -1)
+    steep = heads(2, 2, 6, 6, 4, 3, mask=random_mask(rng, (2, 1, 1, 6)))
+    # Scores of -180000 to -410000 for the visible keys and as much above 0 for the hidden ones; for every other query
+    # reversed. Whole numbers and d_k = 4 keep them exact in float32: two keys that score nearly the same are no
+    # matter of rounding.
+    steep["Q"] = rng.integers(300, 450, (2, 2, 6, 4)) * np.where(np.arange(6) % 2, -1.0, 1.0)[:, None]
+    steep["K"] = rng.integers(300, 450, (2, 2, 6, 4)) * np.where(steep["mask"].swapaxes(-1, -2), 1.0, -1.0)
+    # Rows so far apart that the maximum of one is none for the others; quarters are exact in float32, too.
+    large = np.array([[1000], [3000], [5000]]) + rng.integers(0, 3200, (3, 5)) / 4
     both = ("output", "weights")
     square = heads(2, 4, 4, 4, 4, 4, mask=np.array(random_mask(rng, (2, 1, 4, 4))))
     square["mask"][0, 0, 2] = True
@@ -104,7 +125,7 @@ def exercise_1(rng):
         Part("softmax", ("softmax",), [
             Check("softmax along the last axis", of("softmax", ["x"], "y", x=rng.normal(size=(3, 5))), ("y",)),
             Check("softmax along another axis", of("softmax", ["x", 1], "y", x=rng.normal(size=(2, 4, 3))), ("y",)),
-            Check("softmax of very large scores", of("softmax", ["x"], "y", x=1000 + 800 * rng.random((3, 5))), ("y",)),
+            Check("softmax of very large scores", of("softmax", ["x"], "y", x=large), ("y",)),
         ]),
         Part("ScaledDotProductAttention.forward", ("ScaledDotProductAttention.forward",), [
             Check("attention without a mask", attention(heads(2, 3, 4, 5, 6, 7), mask=False), ("output",)),
@@ -199,6 +220,7 @@ def exercise_3(rng):
     look_up = ["forward", ["tokens"], {}, ["output"]]
     back = ["backward", ["dout"], {}, []]
     gradient, table_only = {"dout": rng.normal(size=(2, 4, 6))}, ("dembedding",)
+    every = rng.permutation(np.append(np.arange(7), rng.integers(0, 7, 3))).reshape(2, 5)       # some of them twice
     return [
         Part("sinusoidal_table", ("PositionalEncoding.__init__",), [
             Check("the table, even width", table(6, 5), ("pe",)),
@@ -206,14 +228,15 @@ def exercise_3(rng):
             Check("the table, long and wide", table(24, 60), ("pe",)),
         ]),
         Part("TokenEmbedding.forward", ("TokenEmbedding.__init__", "TokenEmbedding.forward"), [
-            Check("rows of the table, scaled", embedding([look_up], tokens=rng.integers(0, 7, (2, 5))), ("output",), 2),
+            Check("rows of the table, scaled", embedding([look_up], tokens=every), ("output",), 2),
         ]),
         Part("PositionalEncoding.forward", ("PositionalEncoding.forward",), [
             Check("positions added to every sequence", positions(2, 5, 6), ("output",)),
             Check("positions when all sizes are equal", positions(4, 4, 4), ("output",)),
             Check("positions from start on, as in decoding", positions(2, 3, 6, start=5), ("output",)),
             Check("dropout acts on the sum", positions(2, 6, 8, dropout_p=0.5), ("output",)),
-            Check("ValueError for a sequence longer than the table", positions(2, 9, 6, max_len=8), ("output",)),
+            # Of a table with one row NumPy alone makes no error: it adds the row to both positions.
+            Check("ValueError for a sequence longer than the table", positions(2, 2, 6, max_len=1), ("output",)),
         ], rests_on=("sinusoidal_table",)),
         Part("TokenEmbedding.backward", ("TokenEmbedding.backward",), [
             Check("dembedding, each token once",
@@ -224,7 +247,7 @@ def exercise_3(rng):
                   embedding([look_up, back, look_up, back], tokens=rng.integers(0, 7, (2, 4)), **gradient), table_only),
         ], rests_on=("TokenEmbedding.forward",), bonus=True),
         Part("PositionalEncoding.backward", ("PositionalEncoding.backward",), [
-            Check("dx", positions(2, 5, 6, dropout_p=0.5, backward=True), ("dx",)),
+            Check("dx", positions(2, 5, 8, dropout_p=0.5, backward=True), ("dx",)),
         ], rests_on=("sinusoidal_table", "PositionalEncoding.forward"), bonus=True),
     ]
 
@@ -244,8 +267,8 @@ def exercise_4(rng):
     def add_norm(dropout_p, backward=False):
         calls = ([["forward", ["x", "sublayer_output"], {}, ["output"]]]
                  + [["backward", ["dout"], {}, ["dx", "dsublayer_output"]]] * backward)
-        return on(rng, "AddNorm", {"d_model": 6, "dropout_p": dropout_p}, calls,
-                  {"x": normal(2, 5, 6), "sublayer_output": normal(2, 5, 6), "dout": normal(2, 5, 6)})
+        return on(rng, "AddNorm", {"d_model": 8, "dropout_p": dropout_p}, calls,
+                  {"x": normal(2, 5, 8), "sublayer_output": normal(2, 5, 8), "dout": normal(2, 5, 8)})
 
     def feed_forward(x, backward=False):
         calls = [["forward", ["x"], {}, ["output"]]] + [["backward", ["dout"], {}, ["dx"]]] * backward
@@ -303,11 +326,6 @@ def exercise_5(rng):
     def normal(*shape):
         return rng.normal(size=shape)
 
-    def tokens(B, length, vocab_size=9):
-        ids = rng.integers(3, vocab_size, (B, length))
-        ids[0, -2:] = 0
-        return ids
-
     def block(B, T, S, masks=True, backward=False):
         arrays = {"x": normal(B, T, 8), "encoder_output": normal(B, S, 8), "dout": normal(B, T, 8),
                   "self_mask": create_causal_mask(T), "cross_mask": random_mask(rng, (B, 1, 1, S))}
@@ -322,9 +340,11 @@ def exercise_5(rng):
                   "n_decoder_layers": 3, "d_ff": 12, "dropout_p": 0.0, "max_len": 12}
         return on(rng, "Transformer", kwargs, calls, arrays)
 
-    src, tgt = tokens(2, 5), tokens(2, 5)
-    padded = rng.integers(0, 3, (3, 5))
-    padded[:, 0], padded[:, 1] = 0, 2
+    src, tgt = sentences(rng, 2, 5), sentences(rng, 2, 5, start=True)
+    # In every row padding, start, end and data tokens in any order; the first two rows begin with what is to be hidden.
+    padded = np.array([[0, 1, 2, a, b] for a, b in rng.integers(3, 9, (3, 2))])
+    padded = np.array([[0, *rng.permutation(padded[0, 1:])], [2, *rng.permutation(padded[1, [0, 1, 3, 4]])],
+                       rng.permutation(padded[2])])
     gradients = block(2, 4, 5, masks=False, backward=True)
     masks = {"src_mask": create_padding_mask(src), "tgt_mask": create_padding_mask(tgt) | create_causal_mask(5)}
     encode = [["encode", ["src", "src_mask"], {}, ["output"]]]
@@ -340,7 +360,7 @@ def exercise_5(rng):
         ]),
         Part(small[1], small[1:2], [Check("the future is hidden", of(small[1], [5], "mask"), ("mask",))]),
         Part(small[2], small[2:], [
-            Check("the target is shifted", of(small[2], ["tgt"], ["reads", "predicts"], tgt=tokens(2, 6)),
+            Check("the target is shifted", of(small[2], ["tgt"], ["reads", "predicts"], tgt=sentences(rng, 2, 6, True)),
                   ("reads", "predicts")),
         ]),
         Part("DecoderBlock.forward", ("DecoderBlock.forward",), [

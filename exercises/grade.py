@@ -7,6 +7,7 @@ usage. Each file runs in a process of its own, with a time and a memory limit; s
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -82,7 +83,11 @@ def show_check(row, said):
     if row["misconceptions"] and key in said:
         print(indented("the same"))
         return
-    said.add(key)
+    error = re.match(r"line \d+: \w+", row["message"])
+    if error and (row["part"], error[0]) in said:
+        print(indented(f"{error[0]}, as above"))
+        return
+    said |= {key, (row["part"], error and error[0])}
     print(indented(colour(row["message"], "1") if row["misconceptions"] else row["message"]))
     if row["difference"]:
         print(indented(f"({row['difference']})"))

@@ -93,7 +93,7 @@ class Grading:
             guilty = [name for name in part.rests_on if self.states[name] == "wrong"]
             inherited = tuple(change for name in part.rests_on for _, changes in self.found.get(name, ())
                               for change in changes)
-            # What rests on something unknown cannot be explained.
+            # What rests on unknown numbers cannot be explained.
             own = () if self.unknown & set(guilty) else candidates(self.exercise, part.code)
             mistakes = diagnose(self.exercise, observed, own, inherited)
             if mistakes is None and inherited:                 # or this part does not use the part that is wrong
@@ -101,7 +101,8 @@ class Grading:
                 inherited = inherited if mistakes is None else ()
             if mistakes is None:
                 mistakes = ()
-                self.unknown.add(part.name)
+                if not any(right) or any(not good and not outcome.error for good, (_, outcome) in zip(right, observed)):
+                    self.unknown.add(part.name)                # else it is right, or it stops
         self.found[part.name] = mistakes
         for check, outcome, good, unwritten in zip(*zip(*observed), right, todo) if observed else ():
             if good:
@@ -133,13 +134,15 @@ class Grading:
             return
         for group in [[m] for m in mistakes] + [list(mistakes)]:
             if group and explained((*inherited, *(change for _, changes in group for change in changes))):
-                sentence = "Your output is exactly what you get when " + ", and ".join(m.says for m, _ in group) + "."
+                begins = "Your code stops exactly as it does" if outcome.error else "Your output is exactly what you get"
+                sentence = f"{begins} when " + ", and ".join(m.says for m, _ in group) + "."
                 self.add(part, check, "wrong", sentence, detail, ids=[m.id for m, _ in group], said=message,
                          why=" ".join(m.why for m, _ in group))
                 return
         unknown = f"{message}. Not a mistake I know" if not outcome.error else message
         if guilty:
-            unknown, detail = f"{unknown}; it rests on {guilty[0]}, which is not right yet", ""
+            unknown = f"{unknown}; it rests on {guilty[0]}, which is not right yet"
+            detail = detail if outcome.error else ""
         self.add(part, check, "wrong", unknown, detail)
 
     def add(self, part, check, state, message="", detail="", ids=(), said="", why=""):
@@ -179,7 +182,7 @@ def difference(check, outcome, want):
             return f"{where}asked for more memory than the limit allows ({error['text']})", ""
         if error.get("left"):
             return f"{where}called {error['type']}: a layer returns its result and goes on", ""
-        return f"{where}{error['type']}: {error['text']}".rstrip(": "), ""
+        return f"{where}{error['type']}: {error['text']}".rstrip(": "), error.get("code") or ""
     if want.error:
         return f"{want.error['type']} was to be raised, and was not", ""
     for name in check.results:

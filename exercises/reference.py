@@ -167,8 +167,9 @@ def first_difference(got, want, exact_zeros=False):
         return None, f"the shape should be {want.shape}, it is {got.shape}"
     if want.size == 0:
         return None
-    if want.dtype == bool and got.dtype != bool:
-        return None, f"a mask must be boolean (True = hidden), this one is {got.dtype}"
+    if (want.dtype == bool) != (got.dtype == bool):
+        return None, (f"a mask must be boolean (True = hidden), this one is {got.dtype}" if want.dtype == bool
+                      else f"numbers are due, not {got.dtype}")
     shown = "{!s}" if want.dtype == bool else "{:.6g}"
     entries = got, want
     got, want = got.astype(np.float64, copy=False), want.astype(np.float64, copy=False)
@@ -220,9 +221,13 @@ def diagnose(exercise, observed, candidates, inherited=()):
         return True
 
     def shows(changes, pairs):
-        """At least one wrong number, and not only an error, speaks for it."""
-        return any(not outcome.error and not agree(outcome, expected(check.case, exercise, inherited), check.results,
-                                                   check.exact_zeros) for check, outcome in pairs)
+        """At least one wrong number, or an error in the very same words where other checks are right, speaks for it."""
+        right = [agree(outcome, expected(check.case, exercise, inherited), check.results, check.exact_zeros)
+                 for check, outcome in pairs]
+        wrong = [pair for pair, good in zip(pairs, right) if not good]
+        return (any(not outcome.error for _, outcome in wrong)
+                or any(right) and all(outcome.error["text"] == expected(
+                    check.case, exercise, (*inherited, *changes)).error["text"] for check, outcome in wrong))
 
     def only(found):
         """The one answer, when all that explain are the same mistakes in other spellings."""
@@ -235,7 +240,7 @@ def diagnose(exercise, observed, candidates, inherited=()):
     if singles:
         return only(singles)
     pairs = [[a, b] for a, b in itertools.combinations(candidates, 2)
-             if a[0].id != b[0].id and explains((*a[1], *b[1]), observed) and shows((), observed)]
+             if a[0].id != b[0].id and explains((*a[1], *b[1]), observed) and shows((*a[1], *b[1]), observed)]
     if pairs:
         return only(pairs)
     found, settled = [], []

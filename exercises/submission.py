@@ -327,7 +327,7 @@ def describe(problem, path):
     else:
         frames = [f for f in traceback.extract_tb(problem.__traceback__) if f.filename == path]
         line = frames[-1].lineno if frames else None
-        code, text = None, str(problem)
+        code, text = frames[-1].line if frames else None, str(problem)
     return {"type": type(problem).__name__, "text": text[:500], "line": line, "code": code,
             "memory": isinstance(problem, MemoryError), "todo": isinstance(problem, NotImplementedError),
             "left": isinstance(problem, (SystemExit, KeyboardInterrupt))}

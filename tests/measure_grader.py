@@ -238,17 +238,33 @@ def table(rows, heads):
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows)
 
 
-def measure(quick=False):
-    """(the tables as Markdown, remarks on everything that was not as it should be)."""
-    judge = grade_here if quick else grade_text
-    known = tally(catalogue_submissions(), judge)
-    independent = tally(independent_submissions(), judge)
-    unknown = tally(((n, e, t, set()) for n, e, t in other_submissions("unknown")), judge)
-    remarks = known.remarks + independent.remarks + unknown.remarks
+def graded(judge):
+    """The tallies of wrong answers (known, by other hands, unknown), the right answers' results, and remarks."""
+    tallies = [tally(submissions, judge) for submissions in (
+        catalogue_submissions(), independent_submissions(),
+        ((n, e, t, set()) for n, e, t in other_submissions("unknown")))]
     right = [(f"{e} {n}", judge(e, t)) for n, e, t in other_submissions("right")]
-    full = sum(r["status"] == "pass" for _, r in right)
+    remarks = sum((t.remarks for t in tallies), [])
     remarks += [f"{n}: {[c['message'] for c in r['checks'] if c['state'] == 'wrong']}" for n, r in right
                 if r["status"] != "pass" or any(c["state"] == "wrong" for c in r["checks"])]
+    return *tallies, right, remarks
+
+
+def graded_again(seeds):
+    """(number of gradings, remarks) of all wrong and right answers on the inputs of each seed, in this process."""
+    gradings, remarks = 0, []
+    for seed in seeds:
+        *tallies, right, wrong = graded(lambda exercise, text: grade_here(exercise, text, seed))
+        gradings += sum(t.total for t in tallies) + len(right)
+        remarks += [f"seed {seed}: {remark}" for remark in wrong]
+    return gradings, remarks
+
+
+def measure(quick=False, seeds=()):
+    """(the tables as Markdown, remarks on everything that was not as it should be)."""
+    judge = grade_here if quick else grade_text
+    known, independent, unknown, right, remarks = graded(judge)
+    full = sum(r["status"] == "pass" for _, r in right)
     stubs = [judge(n, grading.exercise_path(n).read_text(encoding="utf-8")) for n in FILES]
     solved = [judge(n, solution_text(n)) for n in FILES]
     whole = sum(r["score"] == r["max_score"] and r["bonus_score"] == r["max_bonus"] for r in solved)
@@ -259,6 +275,11 @@ def measure(quick=False):
     other = [["right answers in other words", f"{full} of {len(right)} get full marks"],
              ["solutions", f"{whole} of {len(solved)} get full marks, bonus included"],
              ["untouched stubs", f"{sum(r['status'] == 'todo' for r in stubs)} of {len(stubs)} read \"not started\""]]
+    if seeds:
+        gradings, wrong = graded_again(seeds)
+        remarks += wrong
+        other.insert(1, [f"wrong and right answers again, on {len(seeds)} other draws of the inputs",
+                         f"{gradings - len(wrong):,} of {gradings:,} judged and named as they should be"])
     if not quick:
         hostile, wrong = 0, []
         for name, exercise, content, status, words in hostile_submissions():
@@ -320,9 +341,11 @@ def part_of(page, name):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="grade in this process, harmless files only")
+    parser.add_argument("--seeds", metavar="N", type=int, default=40,
+                        help="grade all wrong and right answers on this many more draws of the inputs (default 40)")
     parser.add_argument("--write", action="store_true", help="put the tables into exercises/README.md")
     options = parser.parse_args()
-    text, remarks = measure(options.quick)
+    text, remarks = measure(options.quick, range(1, options.seeds + 1))
     print(text)
     for remark in remarks:
         print(f"not as it should be: {remark}")

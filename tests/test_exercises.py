@@ -16,6 +16,7 @@ import pytest
 import measure_grader
 from measure_grader import EXERCISES, FILES, ROOT, grade_here, grade_text, named, solution_text, spliced
 
+import checks
 import classroom
 import grade
 import grading
@@ -127,7 +128,7 @@ def test_the_catalogue_is_large_and_every_entry_says_what_it_should():
 @pytest.mark.parametrize("exercise", FILES)
 def test_every_mistake_applies_to_the_library_is_seen_and_named_and_no_other_is(exercise):
     """Should this fail after a change to implementation.py, the texts in catalogue.py need the same change."""
-    parts = parts_of(exercise, None)
+    parts = parts_of(exercise, 0)
     for mistake in (m for m in CATALOGUE.values() if m.exercise == exercise):
         for changes in mistake.spellings:
             part, = [part for part in parts if all(where in part.code for where, _, _ in changes)]
@@ -157,7 +158,7 @@ def test_mistakes_of_the_catalogue_as_files(exercise):
     for name, number, text, ids in measure_grader.catalogue_submissions():
         if number == exercise and not ids & seen:                      # the first spelling; the rest with -m slow
             seen |= ids
-            result = grade_here(exercise, text)
+            result = grade_here(exercise, text, 1)
             assert result["status"] == "fail" or result["bonus_score"] < result["max_bonus"], name
             assert named(result) == ids, name
 
@@ -167,15 +168,15 @@ def test_mistakes_that_share_no_code_with_the_catalogue(exercise):
     ours = [item for item in measure_grader.independent_submissions() if item[1] == exercise]
     assert len(ours) >= 12
     for name, _, text, ids in ours:
-        result = grade_here(exercise, text)
+        result = grade_here(exercise, text, 2)
         assert named(result) == ids and measure_grader.rejected(result), name
 
 
 def test_unknown_mistakes_are_rejected_without_a_name():
     ours = list(measure_grader.other_submissions("unknown"))
     assert len(ours) >= 20
-    for name, exercise, text in ours:
-        result = grade_here(exercise, text)
+    for name, exercise, text, seed in ((*item, seed) for seed in range(3) for item in ours):
+        result = grade_here(exercise, text, seed)
         wrong = [row for row in result["checks"] if row["state"] == "wrong"]
         assert result["status"] == "fail" and not named(result), name
         assert any("Not a mistake I know" in row["message"] and "expected" in row["message"] for row in wrong), name
@@ -212,6 +213,19 @@ def test_a_mistake_below_is_not_a_second_mistake_above():
     assert rows["attention without a mask"]["points"] == 0
 
 
+def test_an_error_is_shown_with_its_line_once_and_named_in_its_own_words_alone(capsys):
+    text = spliced(solution_text(1), "def softmax(x, axis=-1):\n    e = np.exp(x - x.max(axis=axis))\n    return e\n")
+    grade.show(grade_here(1, text, 0) | {"file": "mine.py"})
+    said = capsys.readouterr().out
+    assert said.count("ValueError: operands could not be broadcast together with shapes (3,5) (3,)") == 1
+    assert re.search(r"line \d+: ValueError, as above", said)
+    odd = "class PositionalEncoding:\n    def __init__(self, d_model, max_len=5000, dropout_p=0.1, **more):\n" \
+          "        if d_model % 2:\n            raise ValueError('no odd widths')\n        super().__init__()\n" \
+          "        self.pe = sinusoidal_table(max_len, d_model)\n        self.dropout = Dropout(dropout_p, **more)\n"
+    result = grade_here(3, spliced(solution_text(3), odd), 0)
+    assert result["score"] == 9 and not named(result)
+
+
 def test_what_a_mask_hides_is_exactly_zero():
     leak = "        A = self.attention_weights = softmax(scores)\n"
     text = solution_text(1).replace(leak, leak + "        A = self.attention_weights = A if mask is None else "
@@ -221,14 +235,21 @@ def test_what_a_mask_hides_is_exactly_zero():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", range(101, 105))
+def test_whatever_inputs_are_drawn_every_answer_is_judged_and_named_as_it_should_be(seed):
+    gradings, remarks = measure_grader.graded_again([seed])
+    assert gradings > 400 and not remarks
+
+
+@pytest.mark.slow
 def test_every_rate_with_every_file_in_a_process_of_its_own():
     text, remarks = measure_grader.measure()
     assert not remarks
     printed = measure_grader.part_of(measure_grader.README.read_text(encoding="utf-8"), "grader")
 
-    def rates(table):
+    def rates(table):                                                                   # a time is no rate
         return [line for line in table.splitlines()
-                if " of " in line and "entry" not in line and "processor time" not in line]     # a time is no rate
+                if " of " in line and not re.search("entry|processor time|other draws", line)]
     assert rates(printed) == rates(text), "run python tests/measure_grader.py --write"
 
 
@@ -238,6 +259,68 @@ def test_the_readme_speaks_of_this_catalogue_and_this_grader():
     assert f"{spellings} of {spellings} (100 %)" in measure_grader.part_of(page, "grader")
     assert measure_grader.part_of(page, "count") == measure_grader.count()
     assert measure_grader.part_of(page, "example").strip() == measure_grader.example()
+
+
+# ---------------------------------------------------------------------------------------------- the inputs drawn
+
+
+def probe(exercise, name, seed):
+    """The input arrays of a check."""
+    case, = (check.case for part in parts_of(exercise, seed) for check in part.checks if check.name == name)
+    return case.arrays
+
+
+SEEDS = range(40)
+
+
+def test_no_mask_is_drawn_that_shows_one_key_or_all_or_is_the_same_for_two_sequences():
+    """With one visible key softmax is constant, and a gradient that lacks the share of the queries is right."""
+    for seed in SEEDS:
+        for shape in ((2, 1, 1, 5), (2, 1, 4, 4)):
+            mask = checks.random_mask(np.random.default_rng(seed), shape)
+            visible = (~mask).sum(axis=-1)
+            assert mask.shape == shape and 2 <= visible.min() <= visible.max() < shape[-1]
+            assert not np.array_equal(mask[0], mask[1])
+
+
+def test_the_padding_probe_holds_what_a_wrong_mask_would_hide():
+    for seed in SEEDS:
+        tokens, same = (probe(5, name, seed)["tokens"] for name in ("padding is hidden", "another pad_token is hidden"))
+        assert np.array_equal(tokens, same) and all({0, 1, 2} < set(row) and max(row) >= 3 for row in tokens)
+        assert (tokens[0, 0], tokens[1, 0]) == (0, 2)                 # each with other tokens behind it
+
+
+def test_the_sentences_drawn_have_start_and_end_data_and_padding():
+    for seed in SEEDS:
+        tgt = probe(5, "the target is shifted", seed)["tgt"]
+        model = probe(5, "logits", seed)
+        assert (tgt[:, 0] == 1).all() and (model["tgt"][:, 0] == 1).all()
+        for ids in (tgt, model["src"], model["tgt"]):
+            assert (ids[0, -3:] == (2, 0, 0)).all() and ids[1, -1] == 2
+            assert (ids[1, 1:-1] >= 3).all() and (ids[:, 1] >= 3).all()
+        assert model["src_mask"].any() and not np.array_equal(model["src_mask"][0], model["src_mask"][1])
+
+
+def test_every_token_is_looked_up_and_some_twice():
+    for seed in SEEDS:
+        tokens = probe(3, "rows of the table, scaled", seed)["tokens"]
+        assert set(tokens.flat) == set(range(7)) and tokens.size > 7
+
+
+def test_steep_scores_are_exact_in_float32_so_that_no_right_answer_fails_by_rounding():
+    for seed in SEEDS:
+        steep = probe(1, "hidden, however large the scores", seed)
+        scores = [Q @ K.swapaxes(-1, -2) / 2 for Q, K in ((steep["Q"], steep["K"]), (
+            steep["Q"].astype(np.float64), steep["K"].astype(np.float64)))]
+        assert scores[0].dtype == np.float32 and np.array_equal(*scores)
+        visible, hidden = (np.where(keep, scores[1], np.nan) for keep in (~steep["mask"], steep["mask"]))
+        for t in range(6):                             # -1e5 is too weak for every other query, -1e6 is not for any
+            above = hidden if t % 2 == 0 else visible
+            below = visible if t % 2 == 0 else hidden
+            assert np.nanmin(above[:, :, t]) > 1e5 and np.nanmax(below[:, :, t]) < -1e5
+        assert np.abs(scores[1]).max() < 5e5
+        large = probe(1, "softmax of very large scores", seed)["x"]
+        assert np.array_equal(large, large.astype(np.float32)) and (np.diff(large.max(axis=1)) > 1000).all()
 
 
 # ------------------------------------------------------------------------------------------------------ safety

@@ -30,6 +30,13 @@ class ScaledDotProductAttention:
         self.attention_weights = softmax(z if mask is None else np.where(mask, -np.inf, z))
         return self.attention_weights @ V
 
+#: mask_of_the_first_sequence | 1
+class ScaledDotProductAttention:
+    def forward(self, Q, K, V, mask=None):
+        z = Q @ K.swapaxes(-1, -2) / math.sqrt(Q.shape[-1])
+        self.attention_weights = softmax(z if mask is None else np.where(mask[:1], -np.inf, z))
+        return self.attention_weights @ V
+
 #: heads_reversed | 2
 class MultiHeadAttention:
     def split_heads(self, x):
@@ -68,6 +75,11 @@ class TokenEmbedding:
         rows = self.embedding[tokens]
         return rows / np.linalg.norm(rows, axis=-1, keepdims=True) * math.sqrt(self.d_model)
 
+#: no_vector_for_padding | 3
+class TokenEmbedding:
+    def forward(self, tokens):
+        return np.where(tokens[..., None] == 0, 0, self.embedding[tokens] * math.sqrt(self.d_model))
+
 #: averaged_with_positions | 3
 class PositionalEncoding:
     def forward(self, x, start=0):
@@ -105,6 +117,27 @@ def create_causal_mask(seq_len):
 #: padding_and_start_hidden | 5
 def create_padding_mask(tokens, pad_token=0):
     return ((tokens == pad_token) | (tokens == 1))[:, None, None, :]
+
+#: padding_at_the_end_only | 5
+def create_padding_mask(tokens, pad_token=0):
+    lengths = (tokens != pad_token).sum(axis=1, keepdims=True)
+    return (np.arange(tokens.shape[1]) >= lengths)[:, None, None, :]
+
+#: everything_after_padding_hidden | 5
+def create_padding_mask(tokens, pad_token=0):
+    return np.maximum.accumulate(tokens == pad_token, axis=1)[:, None, None, :]
+
+#: padding_and_end_hidden | 5
+def create_padding_mask(tokens, pad_token=0):
+    return np.isin(tokens, [pad_token, 2])[:, None, None, :]
+
+#: end_token_not_read | 5
+def shift_target(tgt):
+    return np.where(tgt == 2, 0, tgt)[:, :-1], tgt[:, 1:]
+
+#: start_token_predicted | 5
+def shift_target(tgt):
+    return tgt[:, :-1], np.where(tgt[:, 1:] == 0, 1, tgt[:, 1:])
 
 #: both_attentions_added | 5
 class DecoderBlock:

@@ -115,6 +115,20 @@ def softmax(x, axis=-1):
     powers = np.power(np.e, shifted)
     return powers / np.sum(powers, axis=0)
 
+#: one_maximum_for_all_rows | softmax_one_maximum
+def softmax(x, axis=-1):
+    powers = np.exp(np.subtract(x, np.amax(x)))
+    return powers / powers.sum(axis, keepdims=True)
+
+#: minus_a_billion_added | hidden_row_uniform
+class ScaledDotProductAttention:
+    def forward(self, Q, K, V, mask=None):
+        z = np.einsum("bhik,bhjk->bhij", Q, K) / np.sqrt(Q.shape[-1])
+        if mask is not None:
+            z = z + mask * -1e9
+        self.attention_weights = softmax(z)
+        return np.einsum("bhij,bhjk->bhik", self.attention_weights, V)
+
 #: naive_softmax | softmax_overflows
 def softmax(x, axis=-1):
     powers = np.power(np.e, x)

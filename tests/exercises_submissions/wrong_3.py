@@ -17,6 +17,26 @@ def sinusoidal_table(max_len, d_model):
     angles = np.outer(np.arange(max_len), rates)
     return np.hstack([np.sin(angles), np.cos(angles)])[:, :d_model]
 
+#: as_many_cosines_as_sines | odd_width_does_not_fit
+def sinusoidal_table(max_len, d_model):
+    table = np.zeros((max_len, d_model))
+    position = np.arange(max_len, dtype=float)[:, np.newaxis]
+    rates = np.exp(-np.arange(0, d_model, 2) * np.log(10000.0) / d_model)
+    table[:, ::2] = np.sin(position * rates)
+    table[:, 1::2] = np.cos(position * rates)
+    return table
+
+#: table_stops_and_three_more | odd_width_does_not_fit start_ignored no_dropout_on_the_sum end_not_checked
+def sinusoidal_table(max_len, d_model):
+    table = np.zeros((max_len, d_model))
+    angles = np.outer(np.arange(max_len), 1 / 10000.0 ** (np.arange(0, d_model, 2) / d_model))
+    table[:, ::2], table[:, 1::2] = np.sin(angles), np.cos(angles)
+    return table
+
+class PositionalEncoding:
+    def forward(self, x, start=0):
+        return x + self.pe[:x.shape[1]]
+
 #: each_column_on_its_own | cosine_own_index
 def sinusoidal_table(max_len, d_model):
     pos = np.arange(max_len).reshape(-1, 1)
@@ -76,6 +96,16 @@ class PositionalEncoding:
         for t in range(x.shape[1]):
             y[:, t] += self.pe[t]
         return self.dropout(y)
+
+#: no_look_at_the_end | end_not_checked
+class PositionalEncoding:
+    def forward(self, x, start=0):
+        return self.dropout(x + self.pe[start:][:x.shape[1]])
+
+#: same_rows_for_a_sequence | positions_on_batch_axis end_not_checked
+class PositionalEncoding:
+    def forward(self, x, start=0):
+        return self.dropout(x + self.pe[start:start + len(x)][:, np.newaxis])
 
 #: dropout_on_the_words | dropout_before_the_sum
 class PositionalEncoding:

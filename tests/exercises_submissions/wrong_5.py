@@ -144,3 +144,15 @@ class DecoderBlock:
         q, memory, _ = self.cross_attention.backward(s2)
         g1, s1 = self.norm1.backward(g2 + q)
         return g1 + sum(self.self_attention.backward(s1)), memory
+
+#: what_a_tutorial_has | mask_of_numbers causal_axes_missing
+def create_causal_mask(seq_len):
+    return np.triu(np.ones((seq_len, seq_len)), 1)
+
+#: two_in_one_line | cross_keys_from_decoder decoder_cross_mask_missing
+class DecoderBlock:
+    def forward(self, x, encoder_output, self_mask=None, cross_mask=None):
+        x = self.norm1(x, self.self_attention(x, x, x, mask=self_mask))
+        mixed = self.cross_attention(query=x, key=x, value=encoder_output)
+        x = self.norm2(x, mixed)
+        return self.norm3(x, self.feed_forward(x))
