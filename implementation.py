@@ -35,7 +35,11 @@ class Layer:
         self._weights = ()
 
     def __call__(self, *args, **kwargs):
-        return self.forward(*args, **kwargs)
+        try:
+            return self.forward(*args, **kwargs)
+        except BaseException:
+            self.forget()                               # nor does the forward before it have its backward any more
+            raise
 
     @property
     def shared(self):

@@ -235,6 +235,17 @@ def test_backward_needs_a_forward_of_its_own(name):
         layer.backward(dout)
 
 
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "Dropout"])                # which takes any array
+def test_a_forward_that_fails_leaves_nothing_for_a_backward(name):
+    layer, inputs, others, rng = make(name)
+    dout = rng.normal(size=layer(*inputs, *others).shape)
+    with pytest.raises((ValueError, TypeError)):
+        layer(np.ones((B + 1, S + 1, D + 1)), *[*inputs, *others][1:])
+    with pytest.raises(RuntimeError, match="forward"):
+        layer.backward(dout)
+    assert not any(gradient.any() for gradient in layer.named_gradients().values())
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_backward_belongs_to_the_last_forward(name):
     """Two forwards, one backward: the gradients are those of the second."""
