@@ -60,7 +60,6 @@ TWICE = "what is inside checks the same again, and refuses it in the same words"
 DEFAULT = "what was left out is the default"
 FLOAT = "a whole number to the power of a negative fraction is a float by itself"
 FACTOR = "a factor common to all scores changes no comparison"
-TIE = "differs when two scores are equal to the last bit"
 SURVIVORS = [
     ("implementation.py, row_max", "if x.shape[-1]", SPEED),
     ("implementation.py, row_max", "if not x.shape[-1]", SPEED),
@@ -83,10 +82,6 @@ SURVIVORS = [
     ("decoding.py, beam_search.penalty", "return ((5 + n) / 7)", FACTOR),
     ("decoding.py, beam_search", "k * V), kind='stable')", DEFAULT),
     ("decoding.py, beam_search", "k * V), chosen)", DEFAULT),
-    ("decoding.py, beam_search", ">= best_score", TIE),
-    ("decoding.py, beam_search", "reachable = log_p.max() /", "the search stops later, with the same answers"),
-    ("decoding.py, beam_search", "max(penalty(n - 1),", "the search stops later, with the same answers"),
-    ("decoding.py, beam_search", "if (best_score > reachable)", TIE),
 ]
 
 

@@ -256,15 +256,20 @@ def test_beam_search_stops_early_only_when_no_open_answer_can_win():
     assert stopped >= 3
 
 
-def scripted_model(steps):
-    """A model that answers step n with the probabilities steps[n], {token: p}, whatever came before."""
+def scripted_model(*rows):
+    """A model that answers step n of a row with the probabilities row[n], {token: p}, whatever came before.
+
+    ``model.calls`` has an entry for each step that was asked for.
+    """
     model = make_model(0)
-    one_step = model.decode_step
+    one_step, model.calls = model.decode_step, []
 
     def decode_step(tokens, state):
-        logits = np.full_like(one_step(tokens, state), np.log(1e-30))
-        for token, p in steps[state.length - 1].items():
-            logits[:, token] = np.log(p)
+        model.calls.append(1)
+        logits = np.full_like(one_step(tokens, state), -1000.0)
+        for beams, row in zip(np.split(logits, len(rows)), rows):
+            for token, p in row[state.length - 1].items():
+                beams[:, token] = np.log(p)
         return logits
 
     model.decode_step = decode_step
@@ -283,26 +288,23 @@ def test_with_a_negative_length_penalty_the_next_step_is_the_best_chance():
     """alpha = -1 multiplies by (5 + n) / 6: log 0.45 = -0.80 at once against log 0.53 * 7 / 6 = -0.74 a step later."""
     model = scripted_model([{END: 0.45, 3: 0.53, 4: 0.02}, {END: 1.0}, {END: 1.0}, {END: 1.0}])
     assert beam_search(model, SRC[:1], 4, length_penalty=-1.0).tolist() == [[3, END]]
+    model = scripted_model([{END: 0.45, 3: 0.50, 4: 0.05}])       # log 0.45 = -0.80 against log 0.50 * 7 / 6 = -0.81
+    assert beam_search(model, SRC[:1], 4, length_penalty=-1.0).tolist() == [[END]] and len(model.calls) == 1
 
 
 def test_of_two_equal_answers_the_shorter_wins_whatever_its_neighbours_still_do():
     """0.5 for ending at once and 0.5 for ending a step later, alpha = 0; the neighbour's search goes on for longer."""
-    model = make_model(0)
-    steps, one_step = [], model.decode_step
-    rows = [[{END: 0.5, 3: 0.5}, {END: 1.0}, {END: 1.0}, {END: 1.0}], [{3: 1.0}, {3: 1.0}, {END: 1.0}, {END: 1.0}]]
+    equal, longer = [{END: 0.5, 3: 0.5}, {END: 1.0}, {END: 1.0}], [{3: 1.0}, {3: 1.0}, {END: 1.0}]
+    model = scripted_model(equal, longer)
+    assert beam_search(model, SRC[:2], 4, 2, 0.0).tolist() == [[END, PAD, PAD], [3, 3, END]] and len(model.calls) == 3
+    model = scripted_model(equal)
+    assert beam_search(model, SRC[:1], 4, 2, 0.0).tolist() == [[END]] and len(model.calls) == 1
 
-    def decode_step(tokens, state):
-        steps.append(1)
-        logits = np.full_like(one_step(tokens, state), -1000.0)
-        for row, beams in enumerate(np.split(logits, len(logits) // 2)):
-            for token, p in rows[row][state.length - 1].items():
-                beams[:, token] = np.log(p)
-        return logits
 
-    model.decode_step = decode_step
-    assert beam_search(model, SRC[:2], 4, 2, 0.0).tolist() == [[END, PAD, PAD], [3, 3, END]] and len(steps) == 3
-    steps.clear()
-    assert beam_search(model, SRC[:1], 4, 2, 0.0).tolist() == [[END]] and len(steps) == 1
+def test_the_search_of_a_batch_stops_when_that_of_each_row_is_settled():
+    """Each open answer is measured against the best of its own row: log 0.4 beats log 0.2, but of another row."""
+    model = scripted_model([{END: 0.2, 3: 0.16, 4: 0.16, 5: 0.16, 0: 0.16, 1: 0.16}], [{END: 0.6, 3: 0.4}])
+    assert beam_search(model, SRC[:2], 4, 2, 0.0).tolist() == [[END], [END]] and len(model.calls) == 1
 
 
 @pytest.mark.parametrize("decode", [greedy_decode, beam_search])
