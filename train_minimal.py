@@ -214,7 +214,7 @@ def learning_rate(step, settings):
 
 
 def default_warmup(seq_len):
-    """6000 steps for sequences of 8, 12,000 for 24: longer ones are learned later, and the rate must be low until then."""
+    """6000 steps for sequences of 8, 12,000 for 24: longer ones are learned later; the rate must be low until then."""
     return 3000 + 375 * seq_len
 
 
@@ -508,7 +508,7 @@ def train(run, options, path, record):
     vocabulary = run.data.vocabulary
     try:
         with tqdm(total=last, initial=min(run.step, last), disable=None, leave=False,
-                  bar_format="step {n_fmt}/{total_fmt} {bar} {remaining}{postfix}") as bar:
+                  bar_format="{n_fmt}/{total_fmt} {bar} {remaining}{postfix}") as bar:
             while run.step < last and not interrupted and not perfect():
                 run.train_step()
                 bar.update()

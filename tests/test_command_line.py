@@ -1,6 +1,7 @@
 """The command line of train_minimal.py: what a person sees, their own sequences and texts, and every wrong usage."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -57,6 +58,26 @@ def test_a_person_sees_the_model_the_progress_and_the_test(trained):
                     r"The target exact match of 100.0 % was not reached"):
         assert re.search(pattern, output), pattern
     assert len(re.findall(r"^  [\d ]+ -> [\d ]*$", output, re.M)) == 3
+
+
+def test_on_a_terminal_of_80_columns_a_bar_shows_all_four_figures(folder):
+    pty, termios = (pytest.importorskip(name, reason="terminals are a thing of Unix") for name in ("pty", "termios"))
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    process = subprocess.Popen([sys.executable, ROOT / "train_minimal.py", *SMALL, "--max-steps", "150"], stdout=theirs,
+                               stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 65536):
+            shown += piece
+    except OSError:                                                          # the other end is closed: all has been read
+        pass
+    os.close(ours)
+    bars = [bar for bar in re.split(r"[\r\n]+", shown.decode()) if re.match(r" *\d+/150 ", bar)]
+    assert process.wait() == 1 and max(map(len, bars)) < 80
+    assert re.search(r"\d, loss \d\.\d{3}, rate 0\.\d{5}, tokens [\d.]+ %, exact [\d.]+ %$", bars[-1])
+    assert re.search(r"[\r\n]step   100  loss", shown.decode())
 
 
 def test_help_explains_every_option_with_its_default(capsys):
