@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import grading
+from grading import Usage
 from submission import digest
 
 COLUMNS = ("student", "exercise", "status", "score", "bonus", "misconceptions", "seconds", "file", "digest")
@@ -108,12 +109,13 @@ def misconceptions(rows):
 
 def grade_class(options):
     """Grade all submissions below a folder. 0 when every file was graded, 130 when interrupted; 2 for wrong usage."""
-    from grade import Usage
     folder, out = Path(options.submissions), Path(options.csv)
     if not folder.is_dir():
         raise Usage(f"there is no folder {folder}")
     if not out.parent.is_dir():
         raise Usage(f"there is no folder {out.parent} to write {out.name} into")
+    if out.is_dir():
+        raise Usage(f"{out} is a folder; --csv takes the name of a file")
     table = out.with_name(f"{out.stem}-misconceptions.csv")
     found, unrecognised = find(folder)
     found = [item for item in found if not options.numbers or item[1] in options.numbers]
@@ -121,8 +123,12 @@ def grade_class(options):
     earlier, grader = read_rows(out), f"{grader_digest()}{'-bonus' * options.bonus}"
     rows, todo = {}, []
     for student, exercise, path in found:
-        name, mark = str(path.relative_to(folder)), f"{digest(path)}-{grader}"
-        if earlier.get(name, {}).get("digest") == mark:
+        name = str(path.relative_to(folder))
+        try:
+            mark = f"{digest(path)}-{grader}"
+        except OSError:                                         # grading says what is wrong with it
+            mark = ""
+        if mark and earlier.get(name, {}).get("digest") == mark:
             rows[name] = earlier[name]
         else:
             todo.append((student, exercise, path, options, mark))

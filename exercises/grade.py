@@ -20,6 +20,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))            # implem
 try:
     import grading
     from checks import FILES, TITLES
+    from grading import Usage
     from hints import HINTS
 except (SyntaxError, ImportError) as problem:               # in the library, not in an exercise
     print(f"grade.py: the library cannot be loaded: {problem}", file=sys.stderr)
@@ -27,10 +28,6 @@ except (SyntaxError, ImportError) as problem:               # in the library, no
 
 SHOWN = {"right": ("right", "32"), "wrong": ("wrong", "31"), "todo": ("todo ", "33"), "waits": ("later", "33")}
 LEVELS = ("a question", "the idea", "the first line")
-
-
-class Usage(Exception):
-    """A wrong use of the command line; the text is one clear line."""
 
 
 # -------------------------------------------------------------------------------------------------- the report
@@ -239,6 +236,8 @@ def parse(arguments):
         raise Usage("--time-limit and --jobs must be positive")
     if bool(options.submissions) != bool(options.csv):
         raise Usage("--submissions DIR and --csv OUT go together")
+    if options.json and (options.watch or options.hint):
+        raise Usage("--json prints results alone: it goes with neither --watch nor --hint")
     if options.seed is not None and options.seed < 0:
         raise Usage("--seed must not be negative")
     return options
@@ -300,6 +299,9 @@ def main(arguments=None):
     except BrokenPipeError:                                  # the reader of a pipe, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as problem:                               # a full disk, a folder that may not be written
+        print(f"grade.py: {problem.filename or 'writing'}: {problem.strerror}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -16,6 +16,10 @@ from submission import INPUTS_KEPT, MEMORY_LIMIT, TIME_LIMIT, Stopped, Submissio
 EXERCISES = Path(__file__).resolve().parent
 
 
+class Usage(Exception):
+    """A wrong use of the command line; the text is one clear line."""
+
+
 def exercise_of(path):
     """The exercise that a file belongs to by its name, or None."""
     found = re.search(r"exercise_0([1-5])", Path(path).name)

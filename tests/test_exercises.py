@@ -427,12 +427,22 @@ def test_an_unwritten_bonus_is_not_started_and_never_fails():
 @pytest.mark.parametrize("arguments", [["9"], ["x"], ["--submission", "nowhere.py"], ["--submission", "README.md"],
                                        ["--submissions", "."], ["--csv", "out.csv"], ["--hint", "4"], ["--jobs", "0"],
                                        ["--submissions", "nowhere", "--csv", "out.csv"], ["--time-limit", "0"],
-                                       ["1", "2", "--submission", "implementation.py"], ["--no-such-option"]])
+                                       ["1", "2", "--submission", "implementation.py"], ["--no-such-option"],
+                                       ["1", "--json", "--hint"], ["1", "--json", "--watch"]])
 def test_wrong_usage_is_one_line_and_status_2(arguments, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert grade.main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith("grade.py: ")
+
+
+@pytest.mark.parametrize("arguments", [["--submissions", "nowhere", "--csv", "out.csv"],
+                                       ["--submissions", ".", "--csv", "nowhere/out.csv"],
+                                       ["--submissions", ".", "--csv", "."], ["--reset", "1"]])
+def test_wrong_usage_of_the_program_itself_is_one_line_without_a_traceback(arguments, desk):
+    (desk / "exercises" / FILES[1]).write_text("mine\n")
+    said = at(desk, *arguments, input="n\n")
+    assert said.returncode == 2 and said.stderr.count("\n") == 1 and said.stderr.startswith("grade.py: ")
 
 
 def test_a_broken_library_is_said_to_be_broken(desk):
@@ -539,6 +549,20 @@ def test_one_bad_file_never_stops_the_others(school, tmp_path, monkeypatch, caps
     out = tmp_path / "class.csv"
     assert grade.main(["--submissions", str(school), "--csv", str(out)]) == 0
     assert len(list(csv.DictReader(open(out, encoding="utf-8", newline="")))) == 4
+
+
+def test_a_file_that_cannot_be_read_is_a_row_too(school, tmp_path, monkeypatch):
+    real = Path.read_bytes
+
+    def read_bytes(path):
+        if "bob" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    out = tmp_path / "class.csv"
+    assert grade.main(["--submissions", str(school), "--csv", str(out)]) == 0
+    rows = {row["student"]: row for row in csv.DictReader(open(out, encoding="utf-8", newline=""))}
+    assert rows["bob"]["status"] == "error" and rows["ada"]["status"] == "pass"
 
 
 @pytest.mark.parametrize("value", ["=1+1", "+x", "-x", "@x"])
