@@ -30,6 +30,8 @@ class Layer:
 
     def __init__(self, dtype=np.float32, rng=None):
         self.rng, self.dtype = np.random.default_rng(rng), np.dtype(dtype)
+        if self.dtype.kind != "f":
+            raise ValueError(f"dtype must be a floating-point type, got {self.dtype}")
         self.training = True
         self._kept = None
         self._weights = ()
@@ -572,6 +574,8 @@ class PositionalEncoding(Layer):
 
     def forward(self, x, start=0):
         """Positions count from ``start``, which decoding uses to add one position at a time."""
+        if x.ndim != 3:
+            raise ValueError(f"x must be (batch, seq, d_model), got {x.shape}: tokens come in batches, (batch, seq)")
         end = start + x.shape[1]
         if end > len(self.pe):
             raise ValueError(f"a sequence of length {end} is longer than max_len={len(self.pe)}")
@@ -614,10 +618,20 @@ class Transformer(Layer):
         self.decoder_layers = [DecoderBlock(d_model, n_heads, d_ff, dropout_p, **self.shared)
                                for _ in range(n_decoder_layers)]
         if tie_embeddings:
-            self.output_projection = self.src_embedding.embedding.T                             # (d_model, V)
-            self.doutput_projection = self.src_embedding.dembedding.T
+            self.tie()
         else:
             self.add_weight("output_projection", glorot_uniform(self.rng, d_model, tgt_vocab_size))
+
+    def tie(self):
+        """Make the output projection and its gradient views of the source embedding's."""
+        self.output_projection = self.src_embedding.embedding.T                                 # (d_model, V)
+        self.doutput_projection = self.src_embedding.dembedding.T
+
+    def __setstate__(self, state):
+        """A copy by copy.deepcopy or pickle, which turn each view into an array of its own."""
+        vars(self).update(state)
+        if self.config["tie_embeddings"]:
+            self.tie()
 
     def encode(self, src, src_mask=None):
         """Source ids (B, S) -> the encoder's output (B, S, d_model)."""

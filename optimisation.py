@@ -36,8 +36,10 @@ class CrossEntropyLoss:
         self._kept = logits.shape, scored, targets, log_p
         if not len(targets):
             return 0.0
-        on_target = log_p[np.arange(len(targets)), targets]
-        return float(-((1 - self.label_smoothing) * on_target + self.label_smoothing * log_p.mean(axis=-1)).mean())
+        loss = -(1 - self.label_smoothing) * log_p[np.arange(len(targets)), targets].mean()
+        if self.label_smoothing:                                     # only then: 0 times a logit of -inf would be NaN
+            loss -= self.label_smoothing * log_p.mean()
+        return float(loss)
 
     def backward(self):
         """The gradient at the logits, of their shape: (p - q) / N where scored, 0 elsewhere."""
@@ -90,9 +92,8 @@ class Adam:
         m = beta_1 m + (1 - beta_1) g          v = beta_2 v + (1 - beta_2) g^2
         w = w - rate * m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + eps)
 
-    model is anything with named_parameters() and named_gradients(), C-contiguous arrays under equal names. ``m`` and
-    ``v`` are dicts with those names. The update runs in blocks small enough for the processor's cache: a large array
-    is cut, small ones are gathered.
+    model is anything with named_parameters() and named_gradients(), C-contiguous arrays under equal names. The update
+    runs in blocks small enough for the processor's cache: a large array is cut, small ones are gathered.
     """
 
     block_size = 65_536
@@ -108,12 +109,10 @@ class Adam:
         sizes = [weight.size for weight in parameters.values()]
         dtype = np.result_type(*parameters.values()) if parameters else np.float32
         self._m, self._v = np.zeros(sum(sizes), dtype), np.zeros(sum(sizes), dtype)
-        self.m, self.v, self._blocks, filled = {}, {}, [], self.block_size
+        self._places, self._blocks, filled = {}, [], self.block_size
         start = 0
         for name, weight in parameters.items():
-            end = start + weight.size
-            self.m[name] = self._m[start:end].reshape(weight.shape)
-            self.v[name] = self._v[start:end].reshape(weight.shape)
+            self._places[name] = slice(start, start + weight.size), weight.shape
             for cut in range(0, weight.size, self.block_size):
                 piece = name, cut, min(cut + self.block_size, weight.size)
                 if filled + piece[2] - cut > self.block_size:
@@ -121,7 +120,20 @@ class Adam:
                     filled = 0
                 self._blocks[-1][1].append(piece)
                 filled += piece[2] - cut
-            start = end
+            start += weight.size
+
+    @property
+    def m(self):
+        """The first moments: a dict with the names of the weights, live arrays."""
+        return self._named(self._m)
+
+    @property
+    def v(self):
+        """The second moments, in the same way."""
+        return self._named(self._v)
+
+    def _named(self, moments):
+        return {name: moments[place].reshape(shape) for name, (place, shape) in self._places.items()}
 
     def step(self, learning_rate):
         """Change every weight once, by the gradients that are there."""

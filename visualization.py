@@ -30,11 +30,10 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from matplotlib.ticker import MaxNLocator
 from tqdm import tqdm
 
-from implementation import (Transformer, check_mask, create_causal_mask, create_padding_mask, softmax,
-                            softmax_backward)
-from train_minimal import (END, FIRST, PAD, START, CheckpointError, CrossEntropyLoss, Parser, UsageError, eval_mode,
-                           greedy_decode, load_checkpoint, load_extra, make_masks, parse_tokens, shift_target,
-                           show_tokens, token_label)
+from implementation import check_mask, create_causal_mask, create_padding_mask, softmax, softmax_backward
+from train_minimal import (END, FIRST, PAD, START, CheckpointError, CrossEntropyLoss, Parser, UsageError, as_trained,
+                           eval_mode, greedy_decode, load_checkpoint, load_extra, make_masks, parse_tokens,
+                           shift_target, show_tokens, token_label)
 
 INK, GREY, FAINT = "#1b1d21", "#6a6f78", "#dfe2e6"
 BLUE, ORANGE = "#1f5a94", "#c4600c"                       # stay apart without red-green vision
@@ -1028,25 +1027,19 @@ def plot_transformer_architecture(model=None, title=None):
 # ------------------------------------------------------------------------------- one example, and the command line
 
 
-def as_trained(checkpoint):
-    """Put what a checkpoint was trained with in place of the library's layers, in its model.
+def remark_on(settings):
+    """A line about a model that was not trained as the library has it, or None.
 
-    Returns a line about it, or None for the library's own model, and what stands in for shift_target. ValueError when
-    what it was trained with is no longer there.
+    ValueError when the mistake that it was trained with is not known.
     """
-    model, bug = checkpoint.model, checkpoint.settings.get("inject_bug")
+    bug = settings.get("inject_bug")
     if bug:
-        bugs = load_extra("bugs")
-        if bug not in bugs.BUGS:
+        bugs = load_extra("bugs").BUGS
+        if bug not in bugs:
             raise ValueError(f"the checkpoint was trained with the mistake {bug!r}, which is not in exercises/bugs.py")
-        _, shift = bugs.inject(model, bug)
-        return f"Trained and drawn with the mistake {bug} ({bugs.BUGS[bug]})", shift or shift_target
-    if checkpoint.settings.get("with_exercises"):
-        if type(model) is Transformer:                       # once only: each time puts another layer around
-            load_extra("finale").install(model)
-        return ("Trained with the classes of exercises/, drawn with those that are written there now",
-                getattr(model, "shift_target", shift_target))
-    return None, shift_target
+        return f"Trained and drawn with the mistake {bug} ({bugs[bug]})"
+    if settings.get("with_exercises"):
+        return "Trained with the classes of exercises/, drawn with those that are written there now"
 
 
 def whole_pass(model, src, tgt_in):
@@ -1078,7 +1071,8 @@ class Example:
     def of(cls, checkpoint, tokens):
         """Decode greedily, then run the whole pass once with that answer as the decoder's input."""
         model = checkpoint.model
-        remark, shift = as_trained(checkpoint)
+        remark = remark_on(checkpoint.settings)
+        shift, _ = as_trained(model, checkpoint.settings)
         src = np.array([[*tokens, END]])
         answer = greedy_decode(model, src, src.shape[1])
         tgt = np.concatenate([[[START]], answer], axis=1)

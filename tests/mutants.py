@@ -5,7 +5,7 @@ Run them with ``python tests/mutate.py --kept``.
 """
 
 MODEL, LOSS, DECODING = "implementation.py", "optimisation.py", "decoding.py"
-DATA, TRAINING = "training_data.py", "train_minimal.py"
+DATA, CHECKPOINTS, TRAINING = "training_data.py", "checkpoints.py", "train_minimal.py"
 
 MUTANTS = [
     # ------------------------------------------------------------------------------------------- attention, 3.2.1
@@ -163,8 +163,8 @@ MUTANTS = [
     ("embeddings drawn with deviation 1", MODEL, "rng.normal(0, d_model ** -0.5,", "rng.normal(0, 1,"),
     ("weights drawn too wide", MODEL, "limit = math.sqrt(6 / (d_in + d_out))", "limit = math.sqrt(6 / d_in)"),
     # ------------------------------------------------------------------------------------------------ the loss, 5.4
-    ("smoothing spread over V - 1", LOSS, "self.label_smoothing * log_p.mean(axis=-1)",
-     "self.label_smoothing * log_p.sum(axis=-1) / (log_p.shape[-1] - 1)"),
+    ("smoothing spread over V - 1", LOSS, "self.label_smoothing * log_p.mean()",
+     "self.label_smoothing * log_p.sum(axis=-1).mean() / (log_p.shape[-1] - 1)"),
     ("smoothing forgotten in the gradient", LOSS, "d = np.exp(log_p) - self.label_smoothing / shape[-1]",
      "d = np.exp(log_p)"),
     ("gradient of the sum, not of the mean", LOSS, "d / max(len(targets), 1)", "d"),
@@ -222,10 +222,10 @@ MUTANTS = [
     ("end token left out of the target", DATA, "TASKS[task](tokens), END", "TASKS[task](tokens), PAD"),
     ("data tokens from the special ones", DATA, "tokens = rng.integers(FIRST, vocab_size, (n_samples, seq_len))",
      "tokens = rng.integers(0, vocab_size, (n_samples, seq_len))"),
-    ("checkpoint loaded in training mode", TRAINING, "        model.eval()\n        return Checkpoint(",
+    ("checkpoint loaded in training mode", CHECKPOINTS, "        model.eval()\n        return Checkpoint(",
      "        return Checkpoint("),
-    ("second moments not restored", TRAINING, '            fill(path, "adam_v", arrays, optimizer.v)\n', ""),
-    ("step count of Adam not restored", TRAINING, '            optimizer.steps = state["adam"]["steps"]\n', ""),
-    ("checkpoints averaged without the last", TRAINING, "np.mean([w[name] for w in weights], axis=0",
+    ("second moments not restored", CHECKPOINTS, '            fill(path, "adam_v", arrays, optimizer.v)\n', ""),
+    ("step count of Adam not restored", CHECKPOINTS, '            optimizer.steps = state["adam"]["steps"]\n', ""),
+    ("checkpoints averaged without the last", CHECKPOINTS, "np.mean([w[name] for w in weights], axis=0",
      "np.mean([w[name] for w in weights[:max(1, len(weights) - 1)]], axis=0"),
 ]

@@ -51,6 +51,7 @@ TESTS_OF = {
                         "test_gradients.py"],
     "decoding.py": ["test_decoding.py", "test_contract.py"],
     "training_data.py": ["test_contract.py", "test_pitfalls.py"],
+    "checkpoints.py": ["test_optimisation.py", "test_contract.py"],
     "train_minimal.py": ["test_optimisation.py", "test_contract.py"],
 }
 

@@ -1,6 +1,8 @@
 """The loss, the accuracy, Adam and its learning rate [5.3, 5.4], and what a checkpoint keeps of them [6.1]."""
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -61,6 +63,12 @@ def test_the_losss_backward_is_the_derivative_of_its_forward(rng, eps):
         measured = (loss(logits + step * direction, targets) - loss(logits - step * direction, targets)) / (2 * step)
         assert measured == pytest.approx(np.sum(dlogits * direction), rel=1e-6)
     np.testing.assert_allclose(dlogits.sum(axis=-1), 0, atol=1e-12)
+
+
+def test_a_logit_of_minus_infinity_is_a_token_ruled_out():
+    logits, targets = np.array([[0, 0, -np.inf], [0, np.log(3), -np.inf]]), np.array([1, 1])
+    assert CrossEntropyLoss()(logits, targets) == pytest.approx((np.log(2) + np.log(4 / 3)) / 2)
+    assert CrossEntropyLoss(label_smoothing=0.1)(logits, targets) == np.inf
 
 
 def test_the_loss_stays_in_single_precision(rng):
@@ -228,6 +236,22 @@ def test_adam_moves_a_tied_weight_once_and_all_its_names_with_it(rng):
     moved = model.src_embedding.embedding - before
     assert np.abs(moved).max() == pytest.approx(0.125, rel=1e-3)
     np.testing.assert_array_equal(model.output_projection, model.tgt_embedding.embedding.T)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
+@pytest.mark.parametrize("tie_embeddings", [False, True])
+def test_a_copy_of_model_and_adam_goes_on_in_the_same_way(copied, tie_embeddings):
+    model = Transformer(V, V, 8, 2, 1, 1, 8, 0.1, 8, tie_embeddings=tie_embeddings, rng=0)
+    loss, adam = CrossEntropyLoss(0, 0.1), Adam(model)
+    one_training_step(model, loss, adam, 0.01)
+    again, adam_again = copied((model, adam))
+    for _ in range(2):
+        assert one_training_step(model, loss, adam, 0.01) == one_training_step(again, loss, adam_again, 0.01)
+    assert np.array_equal(model.output_projection, again.output_projection) and model.output_projection is not (
+        again.output_projection)
+    assert tie_embeddings == np.shares_memory(again.output_projection, again.src_embedding.embedding)
+    for name, moment in adam_again.v.items():
+        np.testing.assert_array_equal(moment, adam.v[name])
 
 
 def test_adam_refuses_what_it_cannot_do(rng):

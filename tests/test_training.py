@@ -289,7 +289,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(train, tmp_path, monkeypatch, cap
         file.write(b"half a che")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(train_minimal.np, "savez", full)
+    monkeypatch.setattr(np, "savez", full)
     capsys.readouterr()
     assert train("--resume", "--max-steps", 200) == 2
     error = capsys.readouterr().err.splitlines()

@@ -62,7 +62,7 @@ def write_sizes():
     """About how long the files are that a reader reads, to the next 50 lines."""
     files = {"implementation.py": "the model, forward and backward", "optimisation.py": "loss, Adam, schedule",
              "decoding.py": "greedy decoding, beam search", "training_data.py": "the two tasks, on numbers and on text",
-             "train_minimal.py": "training, checkpoints, command line",
+             "checkpoints.py": "saving, loading, averaging", "train_minimal.py": "training, command line",
              "visualization.py": "pictures"}
     rows = [f"| [`{file}`]({file}) | {what} | {round(len(documents.read(file).splitlines()) / 50) * 50:,} |"
             for file, what in files.items()]
