@@ -30,8 +30,6 @@ class Layer:
 
     def __init__(self, dtype=np.float32, rng=None):
         self.rng, self.dtype = np.random.default_rng(rng), np.dtype(dtype)
-        if self.dtype.kind != "f":
-            raise ValueError(f"dtype must be a floating-point type, got {self.dtype}")
         self.training = True
         self._kept = None
         self._weights = ()

@@ -48,9 +48,13 @@ class Part:
 
 
 def draw_weights(rng, name, kwargs):
-    """Weights for a new object of the library's class: far from 0 and 1, where many mistakes cannot be seen."""
+    """Weights for a new object of the library's class: far from 0 and 1, where many mistakes cannot be seen.
+
+    Those of the Transformer are smaller: what large weights make in block after block drowns a mistake at the bottom.
+    """
     layer = getattr(implementation, name)(**{**kwargs, "dtype": np.dtype(kwargs["dtype"])})
-    return {f"weights.{name}": rng.normal(0, 0.5, array.shape) + (name.rpartition(".")[2] == "gamma")
+    spread = 0.3 if name == "Transformer" else 0.5
+    return {f"weights.{name}": rng.normal(0, spread, array.shape) + (name.rpartition(".")[2] == "gamma")
             for name, array in layer.named_parameters().items()}
 
 

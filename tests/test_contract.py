@@ -343,13 +343,6 @@ def test_numpys_own_integers_are_sizes_too():
     assert build(MultiHeadAttention, d_model=np.int64(8), n_heads=np.int32(2)).W_Q.shape == (8, 8)
 
 
-@pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize("dtype", [int, complex, bool])
-def test_numbers_without_fractions_or_with_imaginary_parts_are_refused(kind, dtype):
-    with pytest.raises(ValueError, match=np.dtype(dtype).name):
-        build(kind, dtype=dtype)
-
-
 def test_one_sequence_outside_of_a_batch_is_refused_with_its_shape():
     model = build(Transformer)
     for src, tgt in ((SRC[0], TGT), (SRC, TGT[0])):

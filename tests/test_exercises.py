@@ -273,6 +273,12 @@ def probe(exercise, name, seed):
 SEEDS = range(40)
 
 
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+def test_the_tolerance_is_ten_times_above_right_answers_and_ten_times_below_mistakes(seed):
+    right, wrong = measure_grader.margins([seed])
+    assert right < reference.TOLERANCE / 10 and wrong > 10 * reference.TOLERANCE
+
+
 def test_no_mask_is_drawn_that_shows_one_key_or_all_or_is_the_same_for_two_sequences():
     """With one visible key softmax is constant, and a gradient that lacks the share of the queries is right."""
     for seed in SEEDS:
