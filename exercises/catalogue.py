@@ -123,7 +123,8 @@ mistake("mask_after_softmax", 1, "the mask is applied after softmax",
          (ATTENTION, WEIGHTS, "A = self.attention_weights = softmax(scores) * (1 if mask is None else ~mask)")])
 mistake("hidden_row_uniform", 1, "a query with nothing to see gets ordinary weights instead of zeros",
         "With -1e9 in every place there is still something to share out: softmax looks at differences only. Such a "
-        "query's weights and output are exactly 0.", "pytorch/pytorch#41508; lsdefine/attention-is-all-you-need-keras#16",
+        "query's weights and output are exactly 0.",
+        "pytorch/pytorch#41508; lsdefine/attention-is-all-you-need-keras#16",
         [(ATTENTION, MASK, MASK.replace("-np.inf", "-1e9"))],
         [(ATTENTION, MASK, "scores = scores + np.where(mask, -1e9, 0)")],         # in float64, which keeps the scores
         *([(ATTENTION, MASK, f"scores += np.where(mask, -{c}, 0).astype(scores.dtype)")]
@@ -437,7 +438,8 @@ mistake("repeated_tokens_lost", 3, "a token that stands at several places keeps 
         [(EMBED_BACK, SCATTER, "self.dembedding[tokens] += dout * self.scale")])
 mistake("repeated_tokens_averaged", 3, "the gradients of a repeated token are averaged",
         "A gradient is a sum: a word seen three times has three reasons to move.", "planted",
-        [(EMBED_BACK, "* self.scale", "* self.scale / (tokens[..., None] == tokens.reshape(-1)).sum(-1, keepdims=True)")])
+        [(EMBED_BACK, "* self.scale",
+          "* self.scale / (tokens[..., None] == tokens.reshape(-1)).sum(-1, keepdims=True)")])
 mistake("embedding_gradient_not_scaled", 3, "backward leaves the factor sqrt(d_model) out",
         "forward multiplied by it, so the gradient is multiplied by it.", "harvardnlp/annotated-transformer#121",
         [(EMBED_BACK, " * self.scale", "")], [(EMBED_BACK, "* self.scale", "/ self.scale")])

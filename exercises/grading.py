@@ -138,8 +138,8 @@ class Grading:
             return
         for group in [[m] for m in mistakes] + [list(mistakes)]:
             if group and explained((*inherited, *(change for _, changes in group for change in changes))):
-                begins = "Your code stops exactly as it does" if outcome.error else "Your output is exactly what you get"
-                sentence = f"{begins} when " + ", and ".join(m.says for m, _ in group) + "."
+                alike = "Your code stops exactly as it does" if outcome.error else "Your output is exactly what you get"
+                sentence = f"{alike} when " + ", and ".join(m.says for m, _ in group) + "."
                 self.add(part, check, "wrong", sentence, detail, ids=[m.id for m, _ in group], said=message,
                          why=" ".join(m.why for m, _ in group))
                 return

@@ -147,7 +147,8 @@ def table():
         "sequences right when it writes alone.",
         f"Measured on 1,000 test sequences after {stored['steps']} steps with one seed: d_model {setting['d_model']}, "
         f"{DEFAULTS['n_heads']} heads, {setting['n_layers']} + {setting['n_layers']} layers, "
-        f"batch {setting['batch_size']}, sequences of 1 to {DEFAULTS['seq_len']} numbers, warm-up {setting['warmup']} steps, "
+        f"batch {setting['batch_size']}, sequences of 1 to {DEFAULTS['seq_len']} numbers, "
+        f"warm-up {setting['warmup']} steps, "
         f"peak rate {setting['lr']}.",
         f"Python {stored['python']}, NumPy {stored['numpy']}, commit `{stored['commit']}`."]) + "\n"
 

@@ -504,7 +504,8 @@ def school(tmp_path):
     wrong = solution_text(2).replace("x.transpose(0, 2, 1, 3).reshape(B, T, h * d_k)", "x.reshape(B, T, h * d_k)")
     for name, text in {"ada/exercise_02_multi_head_attention.py": solution_text(2), "ada/notes.txt": "",
                        "grace/late.py": "", "bob/exercise_02.py": wrong,
-                       "=cmd()_exercise_02.py": "import nothing_at_all", "exercise_03_positional_encoding_carl.py": solution_text(3), "exercise_03.py": ""}.items():
+                       "=cmd()_exercise_02.py": "import nothing_at_all", "exercise_03.py": "",
+                       "exercise_03_positional_encoding_carl.py": solution_text(3)}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return folder
