@@ -237,8 +237,10 @@ def as_trained(model, settings):
     Returns what stands in for shift_target, and notes for the reader.
     """
     shift, notes = None, []
-    if settings.get("inject_bug"):
-        _, shift = load_extra("bugs").inject(model, settings["inject_bug"])
+    bug = settings.get("inject_bug")
+    if bug:
+        _, shift = load_extra("bugs").inject(model, bug)
+        notes = [f"With the mistake {bug}: {load_extra('bugs').BUGS[bug]}"]
     if settings.get("with_exercises"):
         notes = load_extra("finale").install(model)
         shift = getattr(model, "shift_target", None)

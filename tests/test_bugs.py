@@ -162,7 +162,7 @@ def test_a_run_reports_both_figures_and_can_be_asked_and_resumed(bug, tmp_path, 
     run = ["--checkpoint", str(tmp_path / "m.npz"), "--inject-bug", bug]
     assert main([*SMALL, *run, "--max-steps", "2"]) == 1
     printed = capsys.readouterr().out
-    assert "exact match" in printed and "token accuracy" in printed
+    assert "exact match" in printed and "token accuracy" in printed and f"mistake {bug}: {BUGS[bug]}" in printed
     assert main([*run, "--resume", "--max-steps", "3"]) == 1
     capsys.readouterr()
     assert main(["--checkpoint", str(tmp_path / "m.npz"), "--predict", "3 4"]) == 0
