@@ -440,7 +440,7 @@ def test_the_defaults_reach_every_held_out_sequence(task, seed, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     assert main(["--task", task, "--seed", str(seed), "--metrics-file", "m.jsonl"]) == 0
     final = json.loads(Path("m.jsonl").read_text().splitlines()[-1])
-    assert final["test_exact_match"] == 1.0 and final["steps"] <= 2100
+    assert final["test_exact_match"] == 1.0 and final["steps"] <= 2300
 
 
 @pytest.mark.slow
