@@ -232,7 +232,7 @@ def load_extra(name):
 
 
 def as_trained(model, settings):
-    """Put the named mistake, or the reader's own classes, in the place of the library's layers, where settings ask for it.
+    """Put a named mistake, or the reader's own classes, in the place of the library's layers, if settings say so.
 
     Returns what stands in for shift_target, and notes for the reader.
     """
