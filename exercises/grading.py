@@ -27,7 +27,7 @@ def exercise_of(path):
 
 
 def grade_file(exercise, path, *, bonus=False, seed=None, time_limit=TIME_LIMIT, memory_limit=MEMORY_LIMIT):
-    """The result of one file as a dict (the entry of the contract's JSON, and more). Inputs are drawn from seed."""
+    """The result of one file as a dict (what --json prints, and more). Inputs are drawn from seed."""
     started = time.perf_counter()
     seed = secrets.randbits(48) if seed is None else seed
     grading = Grading(exercise, bonus)

@@ -27,7 +27,7 @@ WRITTEN = {
 }
 
 TOLERANCE = 1e-4        # of the largest entry expected: float32 stays below a hundredth of it, mistakes lie far above
-EXACT = 1e-9            # where the contract says exactly 0
+EXACT = 1e-9            # where the answer is exactly 0
 
 
 # ------------------------------------------------------------------------------------------- the library's text

@@ -175,8 +175,8 @@ def test_mistakes_that_share_no_code_with_the_catalogue(exercise):
 def test_unknown_mistakes_are_rejected_without_a_name():
     ours = list(measure_grader.other_submissions("unknown"))
     assert len(ours) >= 20
-    for name, exercise, text, seed in ((*item, seed) for seed in range(3) for item in ours):
-        result = grade_here(exercise, text, seed)
+    for name, exercise, text in ours:                                           # one draw; more of them with -m slow
+        result = grade_here(exercise, text, 0)
         wrong = [row for row in result["checks"] if row["state"] == "wrong"]
         assert result["status"] == "fail" and not named(result), name
         assert any("Not a mistake I know" in row["message"] and "expected" in row["message"] for row in wrong), name
@@ -406,7 +406,7 @@ def test_grading_works_without_the_solutions_and_an_exercise_grades_itself(desk)
     assert itself.returncode == 0 and "done: 10 of 10 points, bonus 4 of 4" in itself.stdout
 
 
-def test_json_is_the_contract_s(tmp_path):
+def test_json_holds_what_programs_rely_on(tmp_path):
     shutil.copy(EXERCISES / "solutions" / "solution_02_multi_head_attention.py", tmp_path / "mine.py")
     done = run_grade("--submission", tmp_path / "mine.py", 2, "--json")
     result, = json.loads(done.stdout)["exercises"]

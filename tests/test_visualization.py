@@ -413,7 +413,7 @@ def test_labels_stay_on_the_page_and_apart(labels):
     assert_tidy(vis.plot_every_head(*[weights(1, 2, n, n)] * 3, labels, labels))
 
 
-@pytest.mark.parametrize("tokens", [[7], [3 + i % 9 for i in range(60)]])
+@pytest.mark.parametrize("tokens", [pytest.param([7], marks=pytest.mark.slow), [3 + i % 9 for i in range(60)]])
 def test_every_figure_of_short_and_long_inputs_is_tidy(checkpoint, tokens):
     example = vis.Example.of(training.load_checkpoint(checkpoint), tokens)
     for draw, _ in vis.FIGURES.values():
@@ -532,7 +532,7 @@ def refused(capsys, *arguments):
     return err
 
 
-@pytest.mark.parametrize("kind", ["png", "svg", pytest.param("pdf", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["png", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("svg", "pdf"))])
 def test_all_figures_and_an_index_page(capsys, tmp_path, checkpoint, kind):
     out = tmp_path / "new" / "folder"
     status, stdout, err = run(capsys, "--checkpoint", checkpoint, "--input", "5 3 9", "--out", out, "--format", kind)
