@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,18 @@ class Checkpoint:
         self.history, self.random_state = state.get("history", []), state.get("random_state")
 
 
+@contextmanager
+def replacing(path):
+    """A name beside ``path`` to write to; the finished file is renamed into place, an unfinished one removed."""
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield beside
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
 def save_checkpoint(path, model, optimizer=None, *, newest=None, **state):
     """Write weights, Adam's moments and ``state`` (anything JSON can hold) to an .npz file that needs no pickle.
 
@@ -42,15 +55,10 @@ def save_checkpoint(path, model, optimizer=None, *, newest=None, **state):
         arrays |= {f"adam_v/{name}": moment for name, moment in optimizer.v.items()}
         state["adam"] = {"steps": optimizer.steps, "betas": optimizer.betas, "eps": optimizer.eps}
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(beside, "wb") as file:
-            np.savez(file, state=np.array(json.dumps(state)), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with replacing(path) as beside, open(beside, "wb") as file:
+        np.savez(file, state=np.array(json.dumps(state)), **arrays)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_arrays(path):

@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from checkpoints import (Checkpoint, CheckpointError, average_checkpoints, check_entries, copy_into, load_checkpoint,
-                         save_checkpoint)
+                         replacing, save_checkpoint)
 from decoding import beam_search, eval_mode, greedy_decode
 from implementation import Transformer, create_causal_mask, create_padding_mask
 from optimisation import Adam, CrossEntropyLoss, compute_accuracy, warmup_schedule
@@ -205,8 +205,8 @@ class Run:
 
     def exact(self, sequences):
         """For each sequence whether free-running decoding gives its target to the last token."""
-        _, tgt = self.pack(sequences)
-        answers = self.decode(sequences)
+        src, tgt = self.pack(sequences)
+        answers = greedy_decode(self.model, src, src.shape[1])
         targets = tgt[:, 1:]
         padded = np.full_like(targets, PAD)
         padded[:, :answers.shape[1]] = answers
@@ -220,9 +220,13 @@ class Run:
             logits = self.model(src, tgt_in, *make_masks(src, tgt_in))
         return CrossEntropyLoss(PAD)(logits, tgt_out), compute_accuracy(logits, tgt_out)
 
+    def exact_matches(self):
+        """The exact match of each validation so far."""
+        return [record["exact_match"] for record in self.history if "exact_match" in record]
+
     def perfect(self, level=1.0):
         """Whether the last five validations reached ``level``, by default without a mistake: one alone may be luck."""
-        matches = [record["exact_match"] for record in self.history if "exact_match" in record]
+        matches = self.exact_matches()
         return len(matches) >= 5 and min(matches[-5:]) >= level
 
 
@@ -234,13 +238,16 @@ def load_extra(name):
 def as_trained(model, settings):
     """Put a named mistake, or the reader's own classes, in the place of the library's layers, if settings say so.
 
-    Returns what stands in for shift_target, and notes for the reader.
+    Returns what stands in for shift_target, and notes for the reader. UsageError for a mistake that is not known.
     """
     shift, notes = None, []
     bug = settings.get("inject_bug")
     if bug:
-        _, shift = load_extra("bugs").inject(model, bug)
-        notes = [f"With the mistake {bug}: {load_extra('bugs').BUGS[bug]}"]
+        bugs = load_extra("bugs")
+        if bug not in bugs.BUGS:
+            raise UsageError(f"the checkpoint was trained with the mistake {bug!r}, which is not in exercises/bugs.py")
+        _, shift = bugs.inject(model, bug)
+        notes = [f"With the mistake {bug}: {bugs.BUGS[bug]}"]
     if settings.get("with_exercises"):
         notes = load_extra("finale").install(model)
         shift = getattr(model, "shift_target", None)
@@ -403,7 +410,7 @@ def train(run, options, path, record):
                     entry = run.history[-1]
                     bar.set_postfix_str(f"loss {entry['loss']:.3f}, rate {entry['learning_rate']:.5f}, "
                                         f"tokens {percent(entry['token_accuracy'])}, "
-                                        f"exact {percent(last_exact_match(run.history))}", refresh=False)
+                                        f"exact {percent((run.exact_matches() or [0.0])[-1])}", refresh=False)
                     record({"event": "train", **entry})
                 if run.step % EPOCH == 0:
                     with run.averaged():
@@ -422,10 +429,6 @@ def train(run, options, path, record):
         raise KeyboardInterrupt
     say(f"Stopped at step {run.step}: "
         + (f"five validations in a row reached {percent(level)}" if perfect() else "no steps left"))
-
-
-def last_exact_match(history):
-    return next((entry["exact_match"] for entry in reversed(history) if "exact_match" in entry), 0.0)
 
 
 def report(run, path, record, started):
@@ -539,12 +542,11 @@ def check_run(checkpoint):
 def keep_previous(path):
     """A checkpoint that a new run would replace is kept beside, under a name of its own."""
     if path.exists():
-        previous, beside = (path.with_name(path.stem + end) for end in (".previous.npz", ".previous.npz.tmp"))
+        previous = path.with_name(path.stem + ".previous.npz")
         try:
-            shutil.copyfile(path, beside)
-            os.replace(beside, previous)
+            with replacing(previous) as beside:
+                shutil.copyfile(path, beside)
         except OSError as error:
-            beside.unlink(missing_ok=True)
             raise UsageError(f"cannot keep the checkpoint {path} as {previous}: {error.strerror}") from None
         say(f"The checkpoint that was at {path} is kept as {previous}")
 

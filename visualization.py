@@ -13,10 +13,8 @@ import functools
 import html
 import inspect
 import math
-import os
 import sys
 import unicodedata
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +30,7 @@ from tqdm import tqdm
 
 from implementation import check_mask, create_causal_mask, create_padding_mask, softmax, softmax_backward
 from train_minimal import (END, FIRST, PAD, START, CheckpointError, CrossEntropyLoss, Parser, UsageError, as_trained,
-                           eval_mode, greedy_decode, load_checkpoint, load_extra, make_masks, parse_tokens,
+                           eval_mode, greedy_decode, load_checkpoint, load_extra, make_masks, parse_tokens, replacing,
                            shift_target, show_tokens, token_label)
 
 INK, GREY, FAINT = "#1b1d21", "#6a6f78", "#dfe2e6"
@@ -56,18 +54,6 @@ MOST_LABELS = 40
 
 
 # -------------------------------------------------------------------------------------------- pages, text, files
-
-
-@contextmanager
-def replacing(path):
-    """A name beside ``path`` to write to; the finished file is renamed into place, an unfinished one removed."""
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield beside
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def house_style():
@@ -1028,16 +1014,10 @@ def plot_transformer_architecture(model=None, title=None):
 
 
 def remark_on(settings):
-    """A line about a model that was not trained as the library has it, or None.
-
-    ValueError when the mistake that it was trained with is not known.
-    """
+    """A line about a model that was not trained as the library has it, or None."""
     bug = settings.get("inject_bug")
     if bug:
-        bugs = load_extra("bugs").BUGS
-        if bug not in bugs:
-            raise ValueError(f"the checkpoint was trained with the mistake {bug!r}, which is not in exercises/bugs.py")
-        return f"Trained and drawn with the mistake {bug} ({bugs[bug]})"
+        return f"Trained and drawn with the mistake {bug} ({load_extra('bugs').BUGS[bug]})"
     if settings.get("with_exercises"):
         return "Trained with the classes of exercises/, drawn with those that are written there now"
 
@@ -1071,8 +1051,8 @@ class Example:
     def of(cls, checkpoint, tokens):
         """Decode greedily, then run the whole pass once with that answer as the decoder's input."""
         model = checkpoint.model
-        remark = remark_on(checkpoint.settings)
         shift, _ = as_trained(model, checkpoint.settings)
+        remark = remark_on(checkpoint.settings)
         src = np.array([[*tokens, END]])
         answer = greedy_decode(model, src, src.shape[1])
         tgt = np.concatenate([[[START]], answer], axis=1)

@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_info                                       
 
 import sections                                                                                      # noqa: E402
 import tables                                                                                        # noqa: E402
+from checkpoints import replacing                                                                    # noqa: E402
 
 README, RESULTS, FIGURE = HERE.parent / "README.md", HERE / "results.json", HERE / "growth.png"
 
@@ -82,14 +83,11 @@ def description(settings):
 
 
 def write(path, text):
-    beside = Path(path).with_name(f".{Path(path).name}.{os.getpid()}.tmp")
     try:
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, path)
+        with replacing(path) as beside:
+            beside.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def read_results(path):

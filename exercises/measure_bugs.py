@@ -9,7 +9,6 @@ The results stand in exercises/measured_bugs.json, with the setting, the version
 
 import argparse
 import json
-import os
 import platform
 import re
 import subprocess
@@ -28,7 +27,7 @@ from checks import parts_of                                                     
 from exercises.bugs import BUGS                                                                      # noqa: E402
 from grading import Grading                                                                          # noqa: E402
 from reference import expected                                                                       # noqa: E402
-from train_minimal import DEFAULTS, Run                                                              # noqa: E402
+from train_minimal import DEFAULTS, Run, replacing                                                   # noqa: E402
 
 RESULTS, PAGE = EXERCISES / "measured_bugs.json", EXERCISES / "README.md"
 BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->"
@@ -161,10 +160,8 @@ def rewritten(page):
 
 
 def write_file(path, text):
-    """Beside, then renamed: a reader never finds half a file."""
-    beside = path.with_name(f".{path.name}.tmp")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
+    with replacing(path) as beside:
+        beside.write_text(text, encoding="utf-8")
 
 
 def main(argv=None):

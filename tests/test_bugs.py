@@ -169,6 +169,18 @@ def test_a_run_reports_both_figures_and_can_be_asked_and_resumed(bug, tmp_path, 
     assert capsys.readouterr().out.startswith("3 4 -> ")
 
 
+def test_a_mistake_that_is_not_known_is_one_line(tmp_path, monkeypatch, capsys):
+    path = str(tmp_path / "m.npz")
+    monkeypatch.setitem(BUGS, "forgotten", "a mistake that a later version no longer has")
+    assert main([*SMALL, "--checkpoint", path, "--inject-bug", "forgotten", "--max-steps", "1"]) == 1
+    monkeypatch.delitem(BUGS, "forgotten")
+    for options in (["--predict", "3 4"], ["--resume"]):
+        capsys.readouterr()
+        assert main(["--checkpoint", path, *options]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and "'forgotten', which is not in exercises/bugs.py" in error
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("bug, exact", [("no_causal_mask", (0, 0.2)), ("no_scaling", (0.95, 1))])
 def test_teacher_forcing_is_blind(bug, exact):

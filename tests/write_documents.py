@@ -26,6 +26,7 @@ import numpy as np                                                              
 
 import documents                                                                                     # noqa: E402
 import table3                                                                                        # noqa: E402
+from checkpoints import replacing                                                                    # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results.json"
@@ -225,11 +226,9 @@ def store_numbers():
 
 
 def write_file(path, text):
-    """Beside, then renamed: a reader never finds half a file."""
     path.parent.mkdir(exist_ok=True)
-    beside = path.with_name(f".{path.name}.tmp")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
+    with replacing(path) as beside:
+        beside.write_text(text, encoding="utf-8")
 
 
 def main(argv=None):

@@ -17,7 +17,6 @@ weights, as base64 of their float32 bytes. The same checkpoints always give the 
 import argparse
 import base64
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -26,7 +25,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from train_minimal import CheckpointError, load_checkpoint
+from train_minimal import CheckpointError, load_checkpoint, replacing
 
 TASKS = ("copy", "reverse")
 PAGE = HERE / "transformer_interactive.html"
@@ -80,12 +79,8 @@ def main(argv=None):
             same = args.out.read_bytes() == page
             print(f"{args.out.name} is {'up to date' if same else 'not what build_page.py writes'}")
             return 0 if same else 1
-        beside = args.out.with_name(f".{args.out.name}.{os.getpid()}.tmp")
-        try:
+        with replacing(args.out) as beside:
             beside.write_bytes(page)
-            os.replace(beside, args.out)
-        finally:
-            beside.unlink(missing_ok=True)
     except (CheckpointError, OSError) as error:
         print(f"build_page.py: {error}", file=sys.stderr)
         return 2
